@@ -1,0 +1,62 @@
+//! Works for long, and says so step by step.
+//!
+//! Every step is journaled, so that a restart goes on where it stopped. Of the log, whoever listens from
+//! `info` on hears each step once; every tenth is a `warning`, and `debug` adds a line to every fifth.
+
+use async_trait::async_trait;
+use nuncio_engine::{Agent, AgentError, Chunk, Level, Outcome, Part, Profile, TaskContext};
+use serde_json::json;
+
+use crate::{AgentOptions, pace::Pace};
+
+const STEPS: u32 = 50;
+const DETAIL_EVERY: u32 = 5;
+const WARNING_EVERY: u32 = 10;
+
+/// Does fifty steps of simulated work.
+#[derive(Debug, Clone)]
+pub struct LongRunningAgent {
+    pace: Pace,
+}
+
+impl LongRunningAgent {
+    /// An agent whose fifty steps are as long as the options say.
+    pub fn new(options: &AgentOptions) -> Self {
+        Self { pace: Pace::new(options) }
+    }
+}
+
+#[async_trait]
+impl Agent for LongRunningAgent {
+    fn profile(&self) -> Profile {
+        let mut profile = Profile::new(
+            "long_running_agent",
+            "Does 50 steps of simulated work, with progress and a log line for each. Disconnect, or restart \
+             the server: it goes on where it was.",
+        );
+        profile.input_schema = Some(json!({ "type": "object", "properties": {} }));
+        profile.time_limit = Some(self.pace.limit(STEPS));
+        let skill = &mut profile.skills[0];
+        skill.id = "long_work".into();
+        skill.name = "Long work".into();
+        skill.tags = vec!["long-running".into(), "progress".into(), "logging".into(), "resume".into()];
+        skill.examples = vec!["Start".into()];
+        profile
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        for n in 1..=STEPS {
+            let level = if n % WARNING_EVERY == 0 { Level::Warning } else { Level::Info };
+            // Said outside the step: a step that is begun again would say it again.
+            cx.log(level, format!("Processing step {n}/{STEPS} ({}%)", n * 100 / STEPS)).await?;
+            if n % DETAIL_EVERY == 0 {
+                cx.log(Level::Debug, format!("{} steps are journaled", n - 1)).await?;
+            }
+            cx.step(&format!("step-{n}"), async |step| self.pace.work(&step).await).await?;
+            cx.progress(n.into(), Some(STEPS.into()), format!("Step {n} of {STEPS} is done")).await?;
+        }
+        let result = Part::data(json!({ "steps": STEPS }));
+        cx.artifact(Chunk::parts("result", vec![result]).named("Result").last()).await?;
+        Ok(Outcome::said(format!("All {STEPS} steps are done.")))
+    }
+}

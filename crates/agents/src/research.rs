@@ -1,0 +1,114 @@
+//! Looks into a topic (simulated) and reports, with a summary by the caller's model where there is one.
+//!
+//! The report is written section by section, so that a follower reads it while it grows.
+
+use async_trait::async_trait;
+use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, TaskContext};
+use serde_json::{Value, json};
+
+use crate::{AgentOptions, argument, pace::Pace};
+
+const DEFAULT_TOPIC: &str = "AI trends";
+/// The longest summary that is asked for.
+const SUMMARY_TOKENS: u32 = 100;
+
+/// Looks into a topic and writes a report.
+#[derive(Debug, Clone)]
+pub struct ResearchAgent {
+    pace: Pace,
+}
+
+impl ResearchAgent {
+    /// A researcher whose steps are as long as the options say.
+    pub fn new(options: &AgentOptions) -> Self {
+        Self { pace: Pace::new(options) }
+    }
+}
+
+#[async_trait]
+impl Agent for ResearchAgent {
+    fn profile(&self) -> Profile {
+        let mut profile = Profile::new(
+            "research_agent",
+            "Researches a topic in four steps (simulated) and writes a report section by section. The summary \
+             comes from your own model, if it may be asked; otherwise the agent writes one and says so.",
+        );
+        profile.input_schema = Some(json!({
+            "type": "object",
+            "properties": {
+                "topic": {
+                    "type": "string",
+                    "description": "What to look into.",
+                    "default": DEFAULT_TOPIC,
+                }
+            },
+        }));
+        profile.output_modes = vec!["text/markdown".into(), "text/plain".into()];
+        let skill = &mut profile.skills[0];
+        skill.id = "research_topic".into();
+        skill.name = "Research a topic".into();
+        skill.tags = vec!["research".into(), "report".into(), "summary".into()];
+        skill.examples = vec!["AI trends".into(), "Durable execution in distributed systems".into()];
+        profile
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let topic = match argument::given(&cx, "topic", |text| text) {
+            Ok(given) => given.unwrap_or_else(|| DEFAULT_TOPIC.into()),
+            Err(why) => return Ok(Outcome::Rejected(why)),
+        };
+        let report = |section: String| Chunk::text("report", section);
+
+        self.pace.stage(&cx, 0, "sources", format!("Gathering sources on {topic}")).await?;
+        let sources = format!("# {topic}\n\n## Sources\n\nThe search is simulated: no source was read.\n");
+        cx.artifact(report(sources).named("Report")).await?;
+
+        self.pace.stage(&cx, 25, "findings", "Reading and comparing").await?;
+        let findings = format!(
+            "\n## Findings\n\n- What is new in {topic}\n- What holds up so far\n- What is still open\n"
+        );
+        cx.artifact(report(findings)).await?;
+
+        self.pace.stage(&cx, 50, "summary", "Asking for a summary").await?;
+        let summary = summarize(&cx, &topic).await?;
+        cx.artifact(report(format!("\n## Summary\n\n{}\n\n_{}_\n", summary.text, summary.by))).await?;
+
+        self.pace.stage(&cx, 75, "report", "Writing the report").await?;
+        let next = "\n## Next\n\nCheck the open points against sources.\n";
+        cx.artifact(report(next.into()).last()).await?;
+
+        cx.progress(100.0, Some(100.0), "The report is complete").await?;
+        Ok(Outcome::said(format!("The report on {topic} is complete. {}", summary.by)))
+    }
+}
+
+/// A summary, and whose it is.
+struct Summary {
+    text: String,
+    by: &'static str,
+}
+
+async fn summarize(cx: &TaskContext, topic: &str) -> Result<Summary, AgentError> {
+    let prompt = format!("Please summarize the key findings of research on: {topic}");
+    let system = "You write short summaries for a research report. Answer with the summary alone.";
+    let by = match cx.sample(prompt, Some(system.into()), SUMMARY_TOKENS).await? {
+        Answer::Accept(answer) => match text_in(&answer) {
+            Some(text) => {
+                return Ok(Summary { text: text.into(), by: "The summary was written by your model." });
+            }
+            None => "The agent wrote the summary itself: your model's answer held no text.",
+        },
+        Answer::Decline | Answer::Cancel => {
+            "The agent wrote the summary itself: the request to your model was turned down."
+        }
+        Answer::Unavailable => "The agent wrote the summary itself: there was no model to ask.",
+    };
+    cx.log(Level::Notice, by).await?;
+    Ok(Summary { text: format!("Work on {topic} moves on; its main questions are listed above."), by })
+}
+
+/// The words of a model: a plain text, or the text block that sampling returns.
+fn text_in(answer: &Value) -> Option<&str> {
+    let text = answer.as_str().or_else(|| answer["text"].as_str())?.trim();
+    (!text.is_empty()).then_some(text)
+}

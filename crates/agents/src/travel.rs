@@ -1,0 +1,181 @@
+//! Books a trip (simulated), after somebody has agreed to the price.
+//!
+//! Only an explicit yes books. Every other answer ends in its own words: a form that does not confirm, a
+//! refusal, a dismissed question, and nobody there to be asked.
+
+use async_trait::async_trait;
+use nuncio_engine::{Agent, AgentError, Answer, Chunk, Outcome, Part, Profile, TaskContext};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{AgentOptions, argument, pace::Pace};
+
+const DEFAULT_DESTINATION: &str = "Paris";
+/// In US dollars.
+const PRICE: u32 = 1200;
+
+/// Books a trip, after somebody has agreed to the price.
+#[derive(Debug, Clone)]
+pub struct TravelAgent {
+    pace: Pace,
+}
+
+impl TravelAgent {
+    /// A travel agent whose steps are as long as the options say.
+    pub fn new(options: &AgentOptions) -> Self {
+        Self { pace: Pace::new(options) }
+    }
+}
+
+#[async_trait]
+impl Agent for TravelAgent {
+    fn profile(&self) -> Profile {
+        let mut profile = Profile::new(
+            "travel_agent",
+            "Plans and books a trip (simulated): looks for flights and dates, asks you to confirm the price, \
+             and books only after a yes. Reports progress from 0 to 100 percent.",
+        );
+        profile.input_schema = Some(json!({
+            "type": "object",
+            "properties": {
+                "destination": {
+                    "type": "string",
+                    "description": "Where to go.",
+                    "default": DEFAULT_DESTINATION,
+                }
+            },
+        }));
+        let skill = &mut profile.skills[0];
+        skill.id = "book_trip".into();
+        skill.name = "Book a trip".into();
+        skill.tags = vec!["travel".into(), "booking".into(), "confirmation".into()];
+        skill.examples = vec!["Book a trip to Lisbon".into(), "Kyoto".into()];
+        profile
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let destination = match argument::given(&cx, "destination", destination_in) {
+            Ok(given) => given.unwrap_or_else(|| DEFAULT_DESTINATION.into()),
+            Err(why) => return Ok(Outcome::Rejected(why)),
+        };
+        self.pace.stage(&cx, 0, "flights", format!("Looking for flights to {destination}")).await?;
+        self.pace.stage(&cx, 25, "dates", "Finding dates that are free").await?;
+        self.pace.stage(&cx, 50, "price", format!("Checking the price for {destination}")).await?;
+        let question = format!("Please confirm the price of ${PRICE} for your trip to {destination}.");
+        match cx.ask(question, confirmation()).await? {
+            Answer::Accept(form) if form["confirm"] == true => self.book(&cx, &destination, &form).await,
+            Answer::Accept(form) => {
+                let remark = notes(&form).map(|notes| format!(" You said: {notes}")).unwrap_or_default();
+                let trip = format!("${PRICE} for the trip to {destination}");
+                leave(&cx, format!("Not booked: you did not confirm {trip}.{remark}")).await
+            }
+            Answer::Decline => {
+                leave(&cx, format!("Not booked: the offer for {destination} was declined.")).await
+            }
+            Answer::Cancel => Ok(Outcome::Canceled(Some(format!(
+                "Not booked: the question about the trip to {destination} was dismissed."
+            )))),
+            Answer::Unavailable => quote(&cx, &destination).await,
+        }
+    }
+}
+
+impl TravelAgent {
+    async fn book(&self, cx: &TaskContext, destination: &str, form: &Value) -> Result<Outcome, AgentError> {
+        cx.progress(75.0, Some(100.0), format!("Booking the trip to {destination}")).await?;
+        // The key is the same however often the step is begun, so a booking service would take one booking.
+        let reference = cx
+            .step("book", async |step| {
+                self.pace.work(&step).await?;
+                Ok(reference(&step.idempotency_key()))
+            })
+            .await?;
+        let words = format!("Trip to {destination} booked for ${PRICE}. Reference: {reference}.");
+        let mut data = offer(destination, "booked");
+        data["reference"] = reference.into();
+        if let Some(notes) = notes(form) {
+            data["notes"] = notes.into();
+        }
+        let itinerary = Chunk::parts("itinerary", vec![Part::text(&words), Part::data(data)]);
+        cx.artifact(itinerary.named(format!("Trip to {destination}")).last()).await?;
+        cx.progress(100.0, Some(100.0), "Booked").await?;
+        Ok(Outcome::said(words))
+    }
+}
+
+/// Ends without a booking, because somebody said so.
+async fn leave(cx: &TaskContext, words: String) -> Result<Outcome, AgentError> {
+    cx.progress(100.0, Some(100.0), "Finished without a booking").await?;
+    Ok(Outcome::said(words))
+}
+
+/// Ends with the price and no booking, because nobody could be asked.
+async fn quote(cx: &TaskContext, destination: &str) -> Result<Outcome, AgentError> {
+    let words = format!(
+        "The trip to {destination} costs ${PRICE}. Price quoted, not booked: nobody could be asked to confirm it."
+    );
+    let quote = vec![Part::text(&words), Part::data(offer(destination, "quoted"))];
+    cx.artifact(Chunk::parts("quote", quote).named(format!("Quote for {destination}")).last()).await?;
+    cx.progress(100.0, Some(100.0), "Quoted, not booked").await?;
+    Ok(Outcome::said(words))
+}
+
+fn confirmation() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "confirm": { "type": "boolean", "title": "Confirm", "description": "Whether to book at this price." },
+            "notes": { "type": "string", "title": "Notes", "description": "Anything the booking should say." },
+        },
+        "required": ["confirm"],
+    })
+}
+
+fn offer(destination: &str, status: &str) -> Value {
+    json!({
+        "destination": destination,
+        "status": status,
+        "price": { "amount": PRICE, "currency": "USD" },
+    })
+}
+
+fn notes(form: &Value) -> Option<&str> {
+    form["notes"].as_str().map(str::trim).filter(|notes| !notes.is_empty())
+}
+
+/// The place in a sentence such as "Book a trip to Lisbon!": what follows the last "to", else all of it.
+fn destination_in(text: &str) -> &str {
+    let after = text.rfind(" to ").map_or(text, |at| &text[at + " to ".len()..]);
+    let place = after.trim_matches(|c: char| c.is_whitespace() || ".,;:!?\"'".contains(c));
+    if place.is_empty() { text } else { place }
+}
+
+/// A short name for a booking, from the key of the step that makes it.
+fn reference(key: &str) -> String {
+    let digest = Sha256::digest(key);
+    digest[..4].iter().fold(String::from("TRIP-"), |name, byte| format!("{name}{byte:02X}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_destination_is_what_follows_the_last_to() {
+        let check = |text, place| assert_eq!(destination_in(text), place, "{text:?}");
+        check("Lisbon", "Lisbon");
+        check("Book a trip to Lisbon!", "Lisbon");
+        check("I want to go to New York.", "New York");
+        check("Toledo", "Toledo");
+        check("?!", "?!");
+        check("get me to ", "get me to ");
+        check("Ich will nach Zürich", "Ich will nach Zürich");
+    }
+
+    #[test]
+    fn a_reference_depends_on_the_key_alone() {
+        assert_eq!(reference("a"), reference("a"));
+        assert_ne!(reference("a"), reference("b"));
+        assert_eq!(reference("a").len(), "TRIP-".len() + 8);
+    }
+}

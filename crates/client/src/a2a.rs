@@ -1,0 +1,228 @@
+//! Talks to an A2A agent over JSON-RPC: resolves its card, makes requests, follows streams.
+//!
+//! Answers come as the JSON that was received and as what it means, so that a program can show the one and
+//! act on the other. A stream that is cut is continued after the last event that arrived ([`Events`]). This
+//! client reaches whatever address its user names, loopback included: for addresses that strangers name
+//! there is [`crate::outbound`].
+
+mod card;
+mod error;
+mod events;
+mod http;
+mod settle;
+
+use nuncio_wire::{
+    a2a::{Call, Dialect, List, Send, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION},
+    jsonrpc::{self, Id},
+};
+use serde_json::value::RawValue;
+use url::Url;
+
+pub use self::{
+    card::{AgentCard, CardReference, Interface, WELL_KNOWN, problems},
+    error::ClientError,
+    events::{Events, StreamItem},
+    http::{ApiKeyPlace, Credentials, HttpOptions},
+    settle::Patience,
+};
+use self::http::Http;
+
+/// An answer: the JSON as it came, and what it means.
+#[derive(Debug, Clone)]
+pub struct Received<T> {
+    /// What the server sent, unchanged.
+    pub json: Box<RawValue>,
+    /// What it means.
+    pub value: T,
+}
+
+/// Which of an agent's interfaces to use.
+#[derive(Debug, Clone)]
+pub struct Preference {
+    /// Bindings, best first; empty: what the card prefers.
+    pub bindings: Vec<String>,
+    /// The generation to speak.
+    pub dialect: Dialect,
+}
+
+impl Default for Preference {
+    fn default() -> Self {
+        Self { bindings: vec![], dialect: Dialect::V1 }
+    }
+}
+
+/// A client of one agent.
+#[derive(Debug, Clone)]
+pub struct A2aClient {
+    http: Http,
+    endpoint: Url,
+    dialect: Dialect,
+    tenant: Option<String>,
+    streaming: bool,
+    cursors: bool,
+}
+
+/// Resolves a reference to the card that stands there. Shows no credentials: who has not said that it takes
+/// them does not get them.
+pub async fn fetch_card(
+    reference: &CardReference,
+    options: &HttpOptions,
+) -> Result<Received<AgentCard>, ClientError> {
+    card::fetch(reference, options).await
+}
+
+impl A2aClient {
+    /// A client of the agent that presents itself with this card.
+    pub fn new(
+        card: &AgentCard,
+        preference: &Preference,
+        credentials: &Credentials,
+        options: &HttpOptions,
+    ) -> Result<Self, ClientError> {
+        let interface = card.pick(preference)?;
+        let (endpoint, dialect) = (interface.url.clone(), interface.dialect);
+        let credentials = credentials.clone().placed_by(card);
+        let http = Http::new(options, &endpoint)?.with_credentials(&credentials)?;
+        Ok(Self {
+            http,
+            endpoint,
+            dialect,
+            tenant: interface.tenant.clone(),
+            streaming: card.streaming,
+            cursors: card.extensions.iter().any(|uri| uri == CURSOR_EXTENSION),
+        })
+    }
+
+    /// Where the requests go.
+    pub fn endpoint(&self) -> &Url {
+        &self.endpoint
+    }
+
+    /// Whether the agent's card offers streams.
+    pub fn streams(&self) -> bool {
+        self.streaming
+    }
+
+    /// Whether the agent's card says that the ids of its events are cursors.
+    pub fn has_cursors(&self) -> bool {
+        self.cursors
+    }
+
+    /// Sends a message: a task, or a message where the agent made no task.
+    pub async fn send(&self, send: Send) -> Result<Received<StreamEvent>, ClientError> {
+        let json = self.call(&Call::Send(Box::new(send))).await?;
+        self.received(json, |json| self.dialect.read_sent(json))
+    }
+
+    /// Sends a message and streams what comes of it.
+    pub async fn send_streaming(&self, send: Send) -> Result<Events, ClientError> {
+        let task = send.task_id.clone();
+        let source = self.open(&Call::Stream(Box::new(send)), None).await?;
+        Ok(Events::new(self.clone(), source, task, None))
+    }
+
+    /// Streams a task that is there: from a cursor, or from now.
+    pub async fn subscribe(&self, task: &str, after: Option<&str>) -> Result<Events, ClientError> {
+        let source = self.open(&Call::Subscribe { task: task.to_owned() }, after).await?;
+        Ok(Events::new(self.clone(), source, Some(task.to_owned()), after.map(str::to_owned)))
+    }
+
+    /// A task as it stands.
+    pub async fn get(&self, task: &str, history: Option<usize>) -> Result<Received<TaskView>, ClientError> {
+        let call = Call::Get { task: task.to_owned(), history_length: history };
+        let json = self.call(&call).await?;
+        self.received(json, |json| self.dialect.read_task(json))
+    }
+
+    /// A page of tasks.
+    pub async fn list(&self, list: List) -> Result<Received<TaskList>, ClientError> {
+        let json = self.call(&Call::List(list)).await?;
+        self.received(json, |json| self.dialect.read_list(json))
+    }
+
+    /// Stops a task.
+    pub async fn cancel(&self, task: &str) -> Result<Received<TaskView>, ClientError> {
+        let json = self.call(&Call::Cancel { task: task.to_owned(), metadata: None }).await?;
+        self.received(json, |json| self.dialect.read_task(json))
+    }
+
+    async fn call(&self, call: &Call) -> Result<Box<RawValue>, ClientError> {
+        let body = self.request(call)?;
+        let answer = self.http.post(&self.endpoint, self.dialect, body).await?;
+        result_of(&answer)
+    }
+
+    async fn open(&self, call: &Call, after: Option<&str>) -> Result<http::Opened, ClientError> {
+        let body = self.request(call)?;
+        self.http.open(&self.endpoint, self.dialect, body, after).await
+    }
+
+    fn request(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
+        let mut params = Vec::new();
+        let Some(method) = self.dialect.write_call(&mut params, call) else {
+            let version = self.dialect.version();
+            return Err(ClientError::Unsupported(format!("A2A {version} has no method for this")));
+        };
+        if let Some(tenant) = &self.tenant {
+            params = with_tenant(&params, tenant);
+        }
+        let mut body = Vec::with_capacity(params.len() + 96);
+        jsonrpc::write_request(&mut body, &Id::number(1), method, |out| out.extend_from_slice(&params));
+        Ok(body)
+    }
+
+    fn received<T>(
+        &self,
+        json: Box<RawValue>,
+        read: impl FnOnce(&RawValue) -> Result<T, nuncio_wire::a2a::Malformed>,
+    ) -> Result<Received<T>, ClientError> {
+        match read(&json) {
+            Ok(value) => Ok(Received { json, value }),
+            Err(malformed) => Err(ClientError::Malformed(malformed.to_string())),
+        }
+    }
+
+    /// A task as the item of a stream that it would be.
+    fn wrap_task(&self, task: &RawValue) -> Result<Box<RawValue>, ClientError> {
+        let json = if self.dialect == Dialect::V1 { format!("{{\"task\":{task}}}") } else { task.to_string() };
+        RawValue::from_string(json).map_err(|error| ClientError::Malformed(error.to_string()))
+    }
+
+    fn read_event(&self, data: &str) -> Result<Received<StreamEvent>, ClientError> {
+        let json = result_of(data.as_bytes())?;
+        self.received(json, |json| self.dialect.read_event(json))
+    }
+}
+
+/// The result of a JSON-RPC response, or the error that it is.
+fn result_of(body: &[u8]) -> Result<Box<RawValue>, ClientError> {
+    let response =
+        jsonrpc::parse_response(body).map_err(|error| ClientError::Malformed(error.to_string()))?;
+    response.outcome.map(ToOwned::to_owned).map_err(ClientError::Rpc)
+}
+
+/// The card names a routing identifier: every request carries it (A2A 1.0, section 8.3.2).
+fn with_tenant(params: &[u8], tenant: &str) -> Vec<u8> {
+    let mut out = format!("{{\"tenant\":{}", serde_json::Value::from(tenant)).into_bytes();
+    let rest = params.strip_prefix(b"{").unwrap_or(b"}");
+    if rest != b"}" {
+        out.push(b',');
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_tenant;
+
+    #[test]
+    fn the_tenant_goes_first() {
+        let check = |params: &str, expected: &str| {
+            let got = String::from_utf8(with_tenant(params.as_bytes(), "a\"b")).unwrap();
+            assert_eq!(got, expected);
+        };
+        check("{}", r#"{"tenant":"a\"b"}"#);
+        check(r#"{"id":"1"}"#, r#"{"tenant":"a\"b","id":"1"}"#);
+    }
+}

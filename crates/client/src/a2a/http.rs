@@ -1,0 +1,320 @@
+//! Requests over HTTP: one place for headers, limits, credentials and what the network says.
+//!
+//! Credentials are attached here and logged nowhere: what is logged of a request is its address without the
+//! query, its body, and how long it took.
+
+use std::{
+    error::Error as _,
+    fmt,
+    time::{Duration, Instant},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use nuncio_wire::a2a::Dialect;
+use reqwest::{redirect, retry};
+use url::{Host, Url};
+
+use super::{AgentCard, ClientError};
+use crate::outbound::USER_AGENT;
+
+/// How requests are made.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// Whether certificates are taken as they come. For development only.
+    pub insecure: bool,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How long the answer to a request may take. Streams are only bound by it until they begin.
+    pub answer_timeout: Duration,
+    /// Bytes of an answer.
+    pub max_answer: usize,
+    /// Bytes of one event of a stream.
+    pub max_event: usize,
+    /// How often in a row a cut stream is continued without anything new coming of it.
+    pub resumes: u32,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            insecure: false,
+            connect_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(120),
+            max_answer: 512 * 1024 * 1024,
+            max_event: 64 * 1024 * 1024,
+            resumes: 8,
+        }
+    }
+}
+
+/// What a request carries beside its content.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    /// A bearer token.
+    pub bearer: Option<String>,
+    /// An API key.
+    pub api_key: Option<String>,
+    /// Where the API key goes; what the card says stands before it.
+    pub api_key_place: ApiKeyPlace,
+    /// Service parameters: further headers.
+    pub service_parameters: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// Where an API key goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApiKeyPlace {
+    /// A header of that name.
+    Header(String),
+    /// A query parameter of that name.
+    Query(String),
+    /// A cookie of that name.
+    Cookie(String),
+}
+
+impl Default for ApiKeyPlace {
+    fn default() -> Self {
+        Self::Header("X-API-Key".to_owned())
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// The credentials, with the API key where the card wants it.
+    #[must_use]
+    pub(super) fn placed_by(mut self, card: &AgentCard) -> Self {
+        if let Some(place) = &card.api_key_place {
+            self.api_key_place = place.clone();
+        }
+        self
+    }
+}
+
+/// The HTTP client of one agent.
+#[derive(Debug, Clone)]
+pub(super) struct Http {
+    client: reqwest::Client,
+    options: HttpOptions,
+    headers: HeaderMap,
+    /// A name and an API key for the query.
+    query: Option<(String, String)>,
+    authenticated: bool,
+}
+
+/// A stream that has begun.
+pub(super) struct Opened {
+    pub(super) response: reqwest::Response,
+    pub(super) max_event: usize,
+    pub(super) resumes: u32,
+}
+
+impl Http {
+    pub(super) fn new(options: &HttpOptions, peer: &Url) -> Result<Self, ClientError> {
+        // An error means that one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .retry(retry::never())
+            .http1_only()
+            .user_agent(USER_AGENT)
+            .connect_timeout(options.connect_timeout)
+            .tcp_keepalive(Duration::from_secs(15))
+            .tls_danger_accept_invalid_certs(options.insecure);
+        if is_loopback(peer) {
+            // A proxy would look for the server on its own machine.
+            builder = builder.no_proxy();
+        }
+        let client = builder.build().map_err(|error| ClientError::Setup(chain(&error)))?;
+        Ok(Self { client, options: options.clone(), headers: HeaderMap::new(), query: None, authenticated: false })
+    }
+
+    pub(super) fn with_credentials(mut self, credentials: &Credentials) -> Result<Self, ClientError> {
+        let secret = |text: String| {
+            let value = HeaderValue::try_from(text);
+            let mut value =
+                value.map_err(|_| ClientError::Setup("a credential has characters that no header takes".into()))?;
+            value.set_sensitive(true);
+            Ok::<_, ClientError>(value)
+        };
+        for (name, value) in &credentials.service_parameters {
+            self.authenticated |= name == header::AUTHORIZATION;
+            self.headers.append(name, value.clone());
+        }
+        if let Some(token) = &credentials.bearer {
+            self.headers.insert(header::AUTHORIZATION, secret(format!("Bearer {token}"))?);
+            self.authenticated = true;
+        }
+        if let Some(key) = &credentials.api_key {
+            self.authenticated = true;
+            match &credentials.api_key_place {
+                ApiKeyPlace::Header(name) => {
+                    let name = HeaderName::try_from(name.as_str())
+                        .map_err(|_| ClientError::Setup(format!("the card wants its API key in {name:?}, which is no header")))?;
+                    self.headers.insert(name, secret(key.clone())?);
+                }
+                ApiKeyPlace::Cookie(name) => {
+                    self.headers.insert(header::COOKIE, secret(format!("{name}={key}"))?);
+                }
+                ApiKeyPlace::Query(name) => self.query = Some((name.clone(), key.clone())),
+            }
+        }
+        Ok(self)
+    }
+
+    /// Fetches a document.
+    pub(super) async fn get(&self, url: &Url, accept: &'static str) -> Result<Vec<u8>, ClientError> {
+        let request = self.client.get(url.clone()).header(header::ACCEPT, accept);
+        let response = self.send(url, request).await?;
+        if response.status().is_redirection() {
+            let target = response.headers().get(header::LOCATION).and_then(|target| target.to_str().ok());
+            let body = target.map(|target| format!("moved to {target}")).unwrap_or_default();
+            return Err(ClientError::Http { at: origin(url), status: response.status().as_u16(), body });
+        }
+        let (status, body) = (response.status(), self.read(url, response).await?);
+        if !status.is_success() {
+            return Err(self.refused(url, status, &body));
+        }
+        Ok(body)
+    }
+
+    /// Makes a JSON-RPC request; the answer as it came.
+    pub(super) async fn post(&self, url: &Url, dialect: Dialect, body: Vec<u8>) -> Result<Vec<u8>, ClientError> {
+        let response = self.send(url, self.request(url, dialect, body, "application/json")).await?;
+        let (status, answer) = (response.status(), self.read(url, response).await?);
+        tracing::debug!(target: "nuncio_client::wire", status = status.as_u16(), body = %lossy(&answer), "received");
+        // An error of the protocol says more than the status that it came with.
+        let is_answer = nuncio_wire::jsonrpc::parse_response(&answer).is_ok();
+        if is_auth(status) || (!status.is_success() && !is_answer) {
+            return Err(self.refused(url, status, &answer));
+        }
+        Ok(answer)
+    }
+
+    /// Makes a JSON-RPC request whose answer is a stream.
+    pub(super) async fn open(
+        &self,
+        url: &Url,
+        dialect: Dialect,
+        body: Vec<u8>,
+        after: Option<&str>,
+    ) -> Result<Opened, ClientError> {
+        let mut request = self.request(url, dialect, body, "text/event-stream");
+        if let Some(cursor) = after {
+            request = request.header("Last-Event-ID", cursor);
+        }
+        let response = self.send(url, request).await?;
+        let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let streams = content_type.is_some_and(|value| value.starts_with("text/event-stream"));
+        if response.status().is_success() && streams {
+            let HttpOptions { max_event, resumes, .. } = self.options;
+            return Ok(Opened { response, max_event, resumes });
+        }
+        let (status, answer) = (response.status(), self.read(url, response).await?);
+        tracing::debug!(target: "nuncio_client::wire", status = status.as_u16(), body = %lossy(&answer), "received");
+        if is_auth(status) {
+            return Err(self.refused(url, status, &answer));
+        }
+        match super::result_of(&answer) {
+            Err(error @ ClientError::Rpc(_)) => Err(error),
+            _ if !status.is_success() => Err(self.refused(url, status, &answer)),
+            _ => Err(ClientError::Malformed("expected a stream of events".into())),
+        }
+    }
+
+    fn request(&self, url: &Url, dialect: Dialect, body: Vec<u8>, accept: &'static str) -> reqwest::RequestBuilder {
+        tracing::debug!(target: "nuncio_client::wire", to = %without_query(url), body = %lossy(&body), "sending");
+        let mut url = url.clone();
+        if let Some((name, key)) = &self.query {
+            url.query_pairs_mut().append_pair(name, key);
+        }
+        self.client
+            .post(url)
+            .headers(self.headers.clone())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, accept)
+            .header("A2A-Version", dialect.version())
+            .body(body)
+    }
+
+    async fn send(&self, url: &Url, request: reqwest::RequestBuilder) -> Result<reqwest::Response, ClientError> {
+        let started = Instant::now();
+        let answer = tokio::time::timeout(self.options.answer_timeout, request.send()).await;
+        let limit = self.options.answer_timeout;
+        let response = answer.map_err(|_| ClientError::Timeout { at: origin(url), limit })?;
+        let response = response.map_err(|error| unreachable_peer(url, error))?;
+        let elapsed = started.elapsed();
+        tracing::debug!(to = %without_query(url), status = response.status().as_u16(), ?elapsed, "answered");
+        Ok(response)
+    }
+
+    async fn read(&self, url: &Url, mut response: reqwest::Response) -> Result<Vec<u8>, ClientError> {
+        let mut body = Vec::new();
+        let all = async {
+            while let Some(chunk) = response.chunk().await.map_err(|error| unreachable_peer(url, error))? {
+                if body.len() + chunk.len() > self.options.max_answer {
+                    let max = self.options.max_answer;
+                    return Err(ClientError::Malformed(format!("it is longer than {max} bytes")));
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Ok(())
+        };
+        let limit = self.options.answer_timeout;
+        tokio::time::timeout(limit, all).await.map_err(|_| ClientError::Timeout { at: origin(url), limit })??;
+        Ok(body)
+    }
+
+    fn refused(&self, url: &Url, status: StatusCode, body: &[u8]) -> ClientError {
+        let (at, code) = (origin(url), status.as_u16());
+        let body = lossy(body).trim().chars().take(200).collect();
+        if is_auth(status) {
+            return ClientError::Unauthorized { at, status: code, supplied: self.authenticated, body };
+        }
+        ClientError::Http { at, status: code, body }
+    }
+}
+
+fn is_auth(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+}
+
+fn unreachable_peer(url: &Url, error: reqwest::Error) -> ClientError {
+    ClientError::Unreachable { at: origin(url), why: chain(&error.without_url()) }
+}
+
+/// Scheme, host and port: what may be shown of any URL.
+pub(super) fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+fn without_query(url: &Url) -> String {
+    format!("{}{}", origin(url), url.path())
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+fn lossy(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// The innermost cause: what the network said, without the layers that passed it on.
+fn chain(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    let mut source = error.source();
+    while let Some(inner) = source {
+        cause = inner;
+        source = inner.source();
+    }
+    cause.to_string()
+}

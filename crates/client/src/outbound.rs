@@ -1,0 +1,330 @@
+//! The one HTTP client for addresses that somebody else named: webhooks, cards, key sets.
+//!
+//! Every address is judged when the connection is opened: names by a resolver that hands out allowed
+//! addresses only, so that a name which changes its mind between a check and a connection gains nothing;
+//! literal addresses before the request, because they never reach a resolver. No redirects, no proxy, no
+//! cookies; time and size are capped. What is said over the connection is up to the caller.
+
+use std::{error::Error as _, io, net::IpAddr, net::SocketAddr, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use reqwest::{
+    dns::{Addrs, Name, Resolve, Resolving},
+    redirect,
+};
+use url::Host;
+pub use url::Url;
+
+use crate::address::{AddressPolicy, RefusedAddress};
+
+/// How this server calls itself.
+pub const USER_AGENT: &str = concat!("nuncio/", env!("CARGO_PKG_VERSION"));
+
+/// No address that anybody needs is longer.
+const MAX_URL: usize = 2048;
+
+/// How the client is set up.
+#[derive(Debug, Clone)]
+pub struct OutboundOptions {
+    /// What may be connected to.
+    pub policy: AddressPolicy,
+    /// How long looking up a name, connecting and the TLS handshake may take together.
+    pub connect_timeout: Duration,
+    /// How long a request may take, from looking up the name to the end of the answer.
+    pub timeout: Duration,
+    /// How much of an answer is read; the connection is dropped after it.
+    pub max_answer: usize,
+}
+
+impl Default for OutboundOptions {
+    fn default() -> Self {
+        Self {
+            policy: AddressPolicy::default(),
+            connect_timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(15),
+            max_answer: 64 * 1024,
+        }
+    }
+}
+
+/// How names become addresses. Injected, so that tests own it.
+#[async_trait]
+pub trait Lookup: Send + Sync + 'static {
+    /// The addresses of a host, in the order in which they are to be tried.
+    async fn lookup(&self, host: &str) -> io::Result<Vec<IpAddr>>;
+}
+
+/// The resolver of the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemLookup;
+
+#[async_trait]
+impl Lookup for SystemLookup {
+    async fn lookup(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect())
+    }
+}
+
+/// What came back. A status of any kind is an answer; what it means is the caller's business.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body as far as it was read.
+    pub body: Bytes,
+    /// Whether `body` is all of it: not cut at the cap, nor by time, nor by a broken connection.
+    pub complete: bool,
+}
+
+/// Why there is no answer. None of them shows more of a URL than its host: paths carry secrets.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OutboundError {
+    /// Not a URL that could be called.
+    #[error("{0}")]
+    Url(String),
+    /// The policy forbids every address that the host has.
+    #[error("{host} is refused: {refused}")]
+    Refused {
+        /// The host as the URL has it.
+        host: String,
+        /// One of its addresses.
+        refused: RefusedAddress,
+    },
+    /// The name means this machine, whatever a resolver says.
+    #[error("{0} is this machine: start the server with --allow-private-webhooks to allow it")]
+    Localhost(String),
+    /// No answer in time.
+    #[error("no answer within {} s", .0.as_secs_f32())]
+    Timeout(Duration),
+    /// No connection, or a broken one.
+    #[error("{0}")]
+    Failed(String),
+    /// This process cannot make outbound calls.
+    #[error("the HTTP client could not be set up: {0}")]
+    Setup(String),
+}
+
+impl OutboundError {
+    /// Whether another try would end the same way, as long as the server's configuration stays.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Url(_) | Self::Refused { .. } | Self::Localhost(_))
+    }
+}
+
+/// The client. Cheap to clone; clones share their connections.
+#[derive(Debug, Clone)]
+pub struct Outbound {
+    http: reqwest::Client,
+    options: OutboundOptions,
+}
+
+impl Outbound {
+    /// A client that asks the operating system for addresses.
+    pub fn new(options: OutboundOptions) -> Result<Self, OutboundError> {
+        Self::with_lookup(options, Arc::new(SystemLookup))
+    }
+
+    /// A client that asks `lookup` for addresses.
+    pub fn with_lookup(options: OutboundOptions, lookup: Arc<dyn Lookup>) -> Result<Self, OutboundError> {
+        // An error means that one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .dns_resolver(Guard { policy: options.policy, lookup })
+            .redirect(redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .no_proxy()
+            .referer(false)
+            .http1_only()
+            .user_agent(USER_AGENT)
+            .connect_timeout(options.connect_timeout)
+            .timeout(options.timeout)
+            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_max_idle_per_host(8)
+            .build()
+            .map_err(|error| OutboundError::Setup(chain(&error)))?;
+        Ok(Self { http, options })
+    }
+
+    /// Whether a URL is worth keeping: the cheap part of the guard, without asking a resolver. What passes
+    /// here may still be refused when the connection is opened.
+    pub fn check_url(&self, url: &str) -> Result<Url, OutboundError> {
+        if url.len() > MAX_URL {
+            return Err(OutboundError::Url(format!("the URL is longer than {MAX_URL} bytes")));
+        }
+        let url = Url::parse(url).map_err(|error| OutboundError::Url(format!("not a URL: {error}")))?;
+        self.check(&url)?;
+        Ok(url)
+    }
+
+    /// Sends a request and reads the answer up to the cap.
+    pub async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, OutboundError> {
+        self.check(url)?;
+        let request = self.http.request(method, url.clone()).headers(headers).body(body);
+        let response = request.send().await.map_err(|error| self.explain(error))?;
+        Ok(read(response, self.options.max_answer).await)
+    }
+
+    fn check(&self, url: &Url) -> Result<(), OutboundError> {
+        let wrong = |why: &str| Err(OutboundError::Url(why.to_owned()));
+        if !matches!(url.scheme(), "http" | "https") {
+            return wrong("the URL must begin with http:// or https://");
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return wrong("the URL carries a user name or a password: give credentials apart from it");
+        }
+        if url.port() == Some(0) {
+            return wrong("the URL names port 0");
+        }
+        let literal = match url.host() {
+            Some(Host::Ipv4(address)) => IpAddr::V4(address),
+            Some(Host::Ipv6(address)) => IpAddr::V6(address),
+            Some(Host::Domain(name)) => return self.check_name(name),
+            None => return wrong("the URL names no host"),
+        };
+        let refuse = |refused| OutboundError::Refused { host: literal.to_string(), refused };
+        self.options.policy.check(literal).map_err(refuse)
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), OutboundError> {
+        let bare = name.strip_suffix('.').unwrap_or(name);
+        if bare.split('.').any(str::is_empty) {
+            return Err(OutboundError::Url("the URL's host has an empty label".to_owned()));
+        }
+        // RFC 6761: these names are loopback, and resolvers are not to be asked.
+        let localhost = bare.rsplit('.').next().is_some_and(|top| top.eq_ignore_ascii_case("localhost"));
+        if localhost && !self.options.policy.allow_private {
+            return Err(OutboundError::Localhost(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn explain(&self, error: reqwest::Error) -> OutboundError {
+        let error = error.without_url();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            if let Some(ours) = cause.downcast_ref::<OutboundError>() {
+                return ours.clone();
+            }
+            source = cause.source();
+        }
+        if error.is_timeout() {
+            let limit = if error.is_connect() { self.options.connect_timeout } else { self.options.timeout };
+            return OutboundError::Timeout(limit);
+        }
+        OutboundError::Failed(chain(&error))
+    }
+}
+
+/// Reads the body up to the cap. The status has arrived and counts, so that a body that breaks off is a
+/// short body, not an error.
+async fn read(mut response: reqwest::Response, max: usize) -> Answer {
+    let (status, headers) = (response.status(), response.headers().clone());
+    let mut body = Vec::new();
+    let complete = loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() <= max => body.extend_from_slice(&chunk),
+            Ok(Some(chunk)) => {
+                body.extend_from_slice(&chunk[..max - body.len()]);
+                break false;
+            }
+            Ok(None) => break true,
+            Err(_) => break false,
+        }
+    };
+    Answer { status, headers, body: body.into(), complete }
+}
+
+/// An error with its causes, in one line; a cause that its effect already quotes is not said twice.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// The resolver that stands in every connection's way.
+struct Guard {
+    policy: AddressPolicy,
+    lookup: Arc<dyn Lookup>,
+}
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (policy, lookup) = (self.policy, Arc::clone(&self.lookup));
+        Box::pin(async move {
+            let found = lookup.lookup(name.as_str()).await;
+            let found =
+                found.map_err(|error| failed(format!("{} has no address: {error}", name.as_str())))?;
+            let allowed = allowed(policy, name.as_str(), &found)?;
+            // Port 0 is replaced by the URL's.
+            Ok(Box::new(allowed.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
+        })
+    }
+}
+
+/// The addresses that may be connected to: the forbidden ones are left out, and if none is left that is an
+/// error which names one.
+fn allowed(policy: AddressPolicy, host: &str, found: &[IpAddr]) -> Result<Vec<IpAddr>, OutboundError> {
+    let (mut allowed, mut first_refused) = (Vec::with_capacity(found.len()), None);
+    for address in found {
+        match policy.check(*address) {
+            Ok(()) => allowed.push(*address),
+            Err(refused) => first_refused = first_refused.or(Some(refused)),
+        }
+    }
+    match first_refused {
+        _ if !allowed.is_empty() => Ok(allowed),
+        Some(refused) => Err(OutboundError::Refused { host: host.to_owned(), refused }),
+        None => Err(failed(format!("{host} has no address"))),
+    }
+}
+
+fn failed(why: String) -> OutboundError {
+    OutboundError::Failed(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(found: &[&str], expected: &[&str]) {
+        let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
+        let got = allowed(AddressPolicy::default(), "host.example", &parse(found));
+        assert_eq!(got.unwrap_or_default(), parse(expected), "{found:?}");
+    }
+
+    #[test]
+    fn only_allowed_addresses_are_handed_out() {
+        check(&["8.8.8.8"], &["8.8.8.8"]);
+        check(&["127.0.0.1", "8.8.8.8", "::1"], &["8.8.8.8"]);
+        check(&["2606:4700::1111", "fe80::1", "1.1.1.1"], &["2606:4700::1111", "1.1.1.1"]);
+        check(&["10.0.0.1", "::ffff:10.0.0.1"], &[]);
+        check(&[], &[]);
+    }
+
+    #[test]
+    fn a_refused_host_says_why() {
+        let error = allowed(AddressPolicy::default(), "host.example", &[IpAddr::from([127, 0, 0, 1])]);
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "host.example is refused: 127.0.0.1 is a loopback address: \
+             start the server with --allow-private-webhooks to allow it"
+        );
+    }
+}

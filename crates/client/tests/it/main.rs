@@ -1,0 +1,5 @@
+//! The client crate against real sockets.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod outbound;

@@ -1,0 +1,183 @@
+//! The trait that does work, and how an agent describes itself.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::{
+    content::{Message, Part, Role},
+    context::TaskContext,
+};
+
+/// Something that works on tasks.
+///
+/// `run` starts again from the top after a crash and after an answered question; what it did before is
+/// replayed from the log and the journal, not redone. So it does its effects through the context: in
+/// [`TaskContext::step`], and in no other place.
+#[async_trait]
+pub trait Agent: Send + Sync + 'static {
+    /// Who it is. Read once, when the agent is registered.
+    fn profile(&self) -> Profile;
+
+    /// Works on one task to its end.
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError>;
+}
+
+/// How an agent presents itself; cards and tool lists are made of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// The name in URLs: letters, digits, `-` and `_`.
+    pub name: String,
+    /// What it does, for people and for other agents.
+    pub description: String,
+    /// The version of the agent, kept with each of its tasks.
+    pub version: String,
+    /// What it is good at.
+    pub skills: Vec<Skill>,
+    /// Media types that it takes.
+    pub input_modes: Vec<String>,
+    /// Media types that it makes.
+    pub output_modes: Vec<String>,
+    /// A JSON Schema of its structured input, where it has one.
+    pub input_schema: Option<Value>,
+    /// Whether callers may stream.
+    pub streaming: bool,
+    /// Whether callers may register webhooks.
+    pub push_notifications: bool,
+    /// How long it may run, waiting not counted. `None`: the server's default.
+    pub time_limit: Option<Duration>,
+}
+
+impl Profile {
+    /// A text agent, version 1, with one skill, streaming and webhooks on.
+    pub fn new(name: &str, description: &str) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            version: "1".into(),
+            skills: vec![Skill::new(name, name, description)],
+            input_modes: vec!["text/plain".into(), "application/json".into()],
+            output_modes: vec!["text/plain".into(), "application/json".into()],
+            input_schema: None,
+            streaming: true,
+            push_notifications: true,
+            time_limit: None,
+        }
+    }
+
+    /// Sets the agent's version.
+    #[must_use]
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Sets the JSON Schema of the agent's structured input.
+    #[must_use]
+    pub fn input(mut self, schema: Value) -> Self {
+        self.input_schema = Some(schema);
+        self
+    }
+
+    /// Adds something to say to the agent, to its first skill.
+    #[must_use]
+    pub fn example(mut self, example: impl Into<String>) -> Self {
+        if let Some(skill) = self.skills.first_mut() {
+            skill.examples.push(example.into());
+        }
+        self
+    }
+}
+
+/// One thing that an agent can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skill {
+    /// Unique within the agent.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// Things to say to it.
+    pub examples: Vec<String>,
+}
+
+impl Skill {
+    /// A skill with its id as its only tag.
+    pub fn new(id: &str, name: &str, description: &str) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            description: description.into(),
+            tags: vec![id.into()],
+            examples: vec![],
+        }
+    }
+}
+
+/// How a task ends when its agent returns.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Done, with a last word if there is one.
+    Completed(Option<Message>),
+    /// Not done, with the reason.
+    Failed(String),
+    /// Not taken, with the reason.
+    Rejected(String),
+    /// Stopped on request.
+    Canceled(Option<String>),
+}
+
+impl Outcome {
+    /// Done, nothing to add.
+    pub fn done() -> Self {
+        Self::Completed(None)
+    }
+
+    /// Not done, with the reason.
+    pub fn failed(why: impl Into<String>) -> Self {
+        Self::Failed(why.into())
+    }
+
+    /// Not taken, with the reason.
+    pub fn rejected(why: impl Into<String>) -> Self {
+        Self::Rejected(why.into())
+    }
+
+    /// Stopped, with what became of it.
+    pub fn canceled(why: impl Into<String>) -> Self {
+        Self::Canceled(Some(why.into()))
+    }
+
+    /// Done, with a sentence. The message's id is given when it is written.
+    pub fn said(text: impl Into<String>) -> Self {
+        Self::Completed(Some(Message::of("", Role::Agent, vec![Part::text(text)])))
+    }
+}
+
+/// Why an agent stopped without an outcome.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AgentError {
+    /// The work failed. The text goes to the caller.
+    #[error("{0}")]
+    Failed(String),
+    /// The task was canceled; the agent noticed and stopped.
+    #[error("canceled")]
+    Canceled,
+    /// The agent did something else than before its restart.
+    #[error("nondeterministic: {0}")]
+    Nondeterministic(String),
+    /// The agent used the context in a way that cannot be made durable, or went over a cap.
+    #[error("{0}")]
+    Misuse(String),
+}
+
+impl AgentError {
+    /// A failure with these words.
+    pub fn failed(why: impl std::fmt::Display) -> Self {
+        Self::Failed(why.to_string())
+    }
+}

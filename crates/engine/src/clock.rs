@@ -1,0 +1,61 @@
+//! Time, identity and chance, injected so that tests own them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Milliseconds since 1970, UTC: the precision that every protocol here carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// The moment `by` later.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// The moment `by` earlier.
+    #[must_use]
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long it is from now until `self`; zero when that is past.
+    pub fn since(self, now: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(now.0)).unwrap_or(0))
+    }
+}
+
+/// The world outside, as far as the engine needs it.
+pub trait Clock: Send + Sync + 'static {
+    /// The wall clock.
+    fn now(&self) -> Timestamp;
+    /// A new identity, ordered by time.
+    fn new_id(&self) -> Uuid;
+    /// A number in `0.0..1.0`, to spread retries.
+    fn chance(&self) -> f64;
+}
+
+/// The real world.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn new_id(&self) -> Uuid {
+        Uuid::now_v7()
+    }
+
+    fn chance(&self) -> f64 {
+        // The random tail of a fresh v7 id.
+        let (_, low) = Uuid::now_v7().as_u64_pair();
+        (low & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64
+    }
+}

@@ -1,0 +1,108 @@
+//! Ends a task on request.
+//!
+//! With nobody at work the task is canceled in one commit. Else the wish is committed, the agent is told,
+//! and the call waits for the end, bounded by the grace period. Children go first, so that a cancel that was
+//! answered has reached all of them.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use super::{DECIDE_AGAIN, moved_too_often};
+use crate::{
+    access::Caller,
+    engine::Inner,
+    error::Error,
+    event::{Entry, Event, Status},
+    store::{Change, Guard, Opened, RunChange},
+    task::{State, Task, TaskId},
+};
+
+/// How much longer than the grace period a call waits for the end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Inner {
+    pub(crate) async fn cancel(self: &Arc<Self>, caller: &Caller, name: &str) -> Result<Task, Error> {
+        for _ in 0..DECIDE_AGAIN {
+            let opened = self.find(caller, name).await?;
+            let task = self.fold(&opened).await?;
+            if task.state.is_terminal() {
+                return Err(Error::NotCancelable(task.state));
+            }
+            let canceled = match opened.row.node {
+                None => self.cancel_at_rest(&opened, task).await?,
+                Some(_) => self.cancel_at_work(caller, &opened, task).await?,
+            };
+            if let Some(task) = canceled {
+                return Ok(task);
+            }
+        }
+        Err(moved_too_often())
+    }
+
+    async fn cancel_at_rest(
+        self: &Arc<Self>,
+        opened: &Opened,
+        mut task: Task,
+    ) -> Result<Option<Task>, Error> {
+        let row = &opened.row;
+        self.cancel_children(row.id).await;
+        let now = self.clock.now();
+        let entry = Entry(now, Event::Status(Status { state: State::Canceled, message: None }));
+        task.apply(&entry);
+        let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+        change.state = Some((State::Canceled, now));
+        change.run = RunChange::Rest;
+        let decided = self.decide(change, vec![entry], &row.id.to_string()).await?;
+        Ok(decided.map(|_| task))
+    }
+
+    async fn cancel_at_work(
+        self: &Arc<Self>,
+        caller: &Caller,
+        opened: &Opened,
+        task: Task,
+    ) -> Result<Option<Task>, Error> {
+        let row = &opened.row;
+        if !row.cancel {
+            let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+            change.cancel = Some(true);
+            if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
+                return Ok(None);
+            }
+        }
+        if let Some(run) = self.local_run(row.id) {
+            run.cancel();
+        }
+        let patience = self.options.cancel_grace + PATIENCE;
+        let ended = self.settle(caller, task.clone(), |task| task.state.is_terminal());
+        match tokio::time::timeout(patience, ended).await {
+            Ok(ended) => ended.map(Some),
+            // It will end; the wish is durable. The caller is told how it stands.
+            Err(_) => self.fold(&self.find(caller, &row.id.to_string()).await?).await.map(Some),
+        }
+    }
+
+    /// Cancels the live tasks that a task called. Boxed, because they may have called others.
+    pub(crate) fn cancel_children<'a>(
+        self: &'a Arc<Self>,
+        parent: TaskId,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
+            let children = match self.store.live_children(parent).await {
+                Ok(children) => children,
+                Err(error) => {
+                    tracing::warn!(task = %parent, %error, "called tasks could not be found to cancel them");
+                    return;
+                }
+            };
+            for child in children {
+                let Ok(Some(row)) = self.store.row(&crate::store::TaskKey::Id(child)).await else { continue };
+                match self.cancel(&Caller::named(row.owner.as_str()), &child.to_string()).await {
+                    Ok(_) | Err(Error::NotCancelable(_) | Error::NoSuchTask(_)) => {}
+                    Err(error) => {
+                        tracing::warn!(task = %child, %error, "a called task could not be canceled");
+                    }
+                }
+            }
+        })
+    }
+}

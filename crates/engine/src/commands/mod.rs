@@ -1,0 +1,64 @@
+//! What can be asked of the engine, one file each: decide on what is stored, commit, tell.
+
+pub mod cancel;
+pub mod list;
+pub mod reply;
+pub mod submit;
+pub mod webhooks;
+
+use std::sync::Arc;
+
+use crate::{
+    engine::{Inner, Limits},
+    error::Error,
+    event::{self, Entry},
+    store::{Change, CommitError, Committed},
+};
+
+/// How often a decision is made again because the task moved.
+const DECIDE_AGAIN: usize = 32;
+
+impl Inner {
+    /// Commits a decision and tells it. `Ok(None)`: the task moved; read and decide again.
+    pub(crate) async fn decide(
+        &self,
+        mut change: Change,
+        entries: Vec<Entry>,
+        task: &str,
+    ) -> Result<Option<Committed>, Error> {
+        let entries: Arc<[Entry]> = entries.into();
+        change.events = (!entries.is_empty()).then(|| event::encode(&entries));
+        match self.store.commit(change).await {
+            Ok(committed) => {
+                if !entries.is_empty() {
+                    self.publish(&committed, &entries);
+                    self.outbox.notify_one();
+                }
+                Ok(Some(committed))
+            }
+            Err(CommitError::Moved) => Ok(None),
+            Err(CommitError::Gone) => Err(Error::NoSuchTask(task.to_owned())),
+            Err(CommitError::Store(error)) => Err(error.into()),
+            Err(error @ CommitError::LogFull(_)) => Err(Error::Limit(error.to_string())),
+            Err(error) => Err(Error::Internal(error.to_string())),
+        }
+    }
+}
+
+/// Refuses an id that a client chose too long, or with bytes that headers and logs would choke on.
+fn check_id(what: &str, id: &str, limits: &Limits) -> Result<(), Error> {
+    if id.is_empty() || id.len() > limits.id_bytes || id.chars().any(char::is_control) {
+        return Err(Error::Invalid(format!(
+            "{what}: an id has 1 to {} bytes and no control characters",
+            limits.id_bytes
+        )));
+    }
+    Ok(())
+}
+
+fn moved_too_often() -> Error {
+    Error::Busy {
+        why: "the task changes faster than this request could be decided".into(),
+        retry_after: std::time::Duration::from_secs(1),
+    }
+}

@@ -1,0 +1,156 @@
+//! Adds a message to a task that exists: the answer, where it asks something.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    DECIDE_AGAIN, check_id, moved_too_often,
+    submit::{Submit, encode_webhook},
+};
+use crate::{
+    access::Caller,
+    content::Message,
+    engine::Inner,
+    error::Error,
+    event::{Answered, Entry, Event},
+    journal::Record,
+    question::{Answer, Question},
+    store::{Change, Guard, RunChange, TaskRow},
+    task::{State, Task, state_while_asking},
+    webhook::WebhookConfig,
+};
+
+/// A message to an existing task.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The task.
+    pub task: String,
+    /// The conversation that the caller believes it belongs to.
+    pub context: Option<String>,
+    /// What is said.
+    pub message: Message,
+    /// Who wants to be told from now on.
+    pub webhooks: Vec<WebhookConfig>,
+}
+
+impl Reply {
+    /// The same message, for the task that has the chosen id already.
+    pub(crate) fn to_chosen_id(submit: &Submit, id: &str) -> Self {
+        Self {
+            task: id.to_owned(),
+            context: submit.context.clone(),
+            message: submit.message.clone(),
+            webhooks: submit.webhooks.clone(),
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) async fn reply(self: &Arc<Self>, caller: &Caller, mut reply: Reply) -> Result<Task, Error> {
+        if self.is_closing() {
+            return Err(super::submit::stopping());
+        }
+        self.name(&mut reply.message);
+        for _ in 0..DECIDE_AGAIN {
+            if let Some(task) = self.try_reply(caller, &reply).await? {
+                return Ok(task);
+            }
+        }
+        Err(moved_too_often())
+    }
+
+    /// `Ok(None)`: the task moved meanwhile.
+    async fn try_reply(self: &Arc<Self>, caller: &Caller, reply: &Reply) -> Result<Option<Task>, Error> {
+        let opened = self.find(caller, &reply.task).await?;
+        let row = &opened.row;
+        let mut task = self.fold(&opened).await?;
+        self.check_reply(&task, row, reply)?;
+        for webhook in &reply.webhooks {
+            let cap = self.options.limits.webhooks_per_task;
+            self.keep_webhook(row, &encode_webhook(webhook), cap).await?;
+        }
+        let now = self.clock.now();
+        let mut entries = vec![Entry(now, Event::Message(reply.message.clone()))];
+        let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+        let answered = match asked(&task, &reply.message)? {
+            None => None,
+            Some(question) => Some((question.id.clone(), question.read_answer(&reply.message)?)),
+        };
+        if let Some((question, answer)) = &answered {
+            entries.push(Entry(
+                now,
+                Event::Answer(Answered { question: question.clone(), answer: answer.clone() }),
+            ));
+            change
+                .journal
+                .push(Record::Answered { question: question.clone(), answer: answer.clone() }.encode());
+            change.state = Some((state_after(&task, question), now));
+            if row.node.is_none() {
+                change.run = RunChange::Due(now);
+            }
+        }
+        for entry in &entries {
+            task.apply(entry);
+        }
+        if self.decide(change, entries, &reply.task).await?.is_none() {
+            return Ok(None);
+        }
+        if let Some((question, answer)) = answered {
+            self.tell_answer(row, question, answer);
+        }
+        Ok(Some(task))
+    }
+
+    fn check_reply(&self, task: &Task, row: &TaskRow, reply: &Reply) -> Result<(), Error> {
+        if let Some(context) = reply.context.as_ref().filter(|context| **context != row.context) {
+            return Err(Error::Invalid(format!(
+                "contextId: task {} belongs to context {}, not to {context}",
+                reply.task, row.context
+            )));
+        }
+        if task.state.is_terminal() {
+            return Err(Error::Ended(task.state));
+        }
+        let limit = self.options.limits.messages_per_task;
+        if task.history.len() >= limit {
+            return Err(Error::Limit(format!("messages_per_task: a task has at most {limit} messages")));
+        }
+        check_id("messageId", &reply.message.id, &self.options.limits)?;
+        match self.catalog.get(&row.agent) {
+            Ok(registered) => {
+                for webhook in &reply.webhooks {
+                    self.check_webhook(&registered.profile, webhook)?;
+                }
+                self.check_message(&reply.message, &registered.profile)
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn tell_answer(&self, row: &TaskRow, question: String, answer: Answer) {
+        match self.local_run(row.id) {
+            Some(run) => run.answered(question, answer),
+            None if row.node.is_none() => self.due(self.clock.now()),
+            None => {}
+        }
+    }
+}
+
+/// The question that a message answers: the one it names, else the oldest.
+fn asked<'a>(task: &'a Task, message: &Message) -> Result<Option<&'a Question>, Error> {
+    let named = message.data().and_then(|data| data.get("questionId")).and_then(Value::as_str);
+    match named {
+        None => Ok(task.questions.first().map(|(_, question)| question)),
+        Some(id) => match task.questions.iter().find(|(_, question)| question.id == id) {
+            Some((_, question)) => Ok(Some(question)),
+            None => Err(Error::Invalid(format!("questionId: the task does not ask {id:?}, or not any more"))),
+        },
+    }
+}
+
+/// The state once a question is answered: that of the next open one, else working.
+fn state_after(task: &Task, answered: &str) -> State {
+    let next = task.questions.iter().find(|(_, question)| question.id != answered);
+    next.map_or(State::Working, |(_, question)| state_while_asking(question))
+}

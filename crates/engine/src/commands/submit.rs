@@ -1,0 +1,416 @@
+//! Makes a task.
+//!
+//! The agent is polled once before the first commit: one that only computes has ended by then, and its task,
+//! from the message to the result, is one row written with one commit.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use sha2::{Digest as _, Sha256};
+
+use super::check_id;
+use crate::{
+    access::Caller,
+    agent::Profile,
+    commands::reply::Reply,
+    content::{Message, Metadata, Part},
+    engine::{Inner, Permit, ends},
+    error::Error,
+    event::{self, Entry, Event},
+    head::Head,
+    journal::Replay,
+    run::Run,
+    runner::{Driver, Lease},
+    store::{Change, CommitError, Committed, Digest, Guard, NewTask, RunChange, Webhook},
+    task::{Origin, State, Task, TaskId},
+    webhook::WebhookConfig,
+};
+
+/// A request for work.
+#[derive(Debug, Clone)]
+pub struct Submit {
+    /// The agent that is to do it.
+    pub agent: String,
+    /// What is asked for.
+    pub message: Message,
+    /// The conversation that it belongs to; `None` opens one.
+    pub context: Option<String>,
+    /// An id that the client chose. If the caller has a task of that id, the message goes to it.
+    pub client_id: Option<String>,
+    /// Attributes that stay with the task.
+    pub metadata: Option<Metadata>,
+    /// The dialect in which it is made, e.g. `a2a/1.0`.
+    pub dialect: String,
+    /// A repeat under the same key is the same task.
+    pub idempotency_key: Option<String>,
+    /// Who wants to be told.
+    pub webhooks: Vec<WebhookConfig>,
+    /// Media types that the caller takes; empty takes all.
+    pub accepted_output_modes: Vec<String>,
+    /// What the caller's side can do while the task runs.
+    pub abilities: Abilities,
+    /// W3C `traceparent`.
+    pub trace: Option<String>,
+    pub(crate) parent: Option<Parent>,
+}
+
+/// What the caller's side can do while the task runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abilities {
+    /// Questions can be put; otherwise `ask` is Unavailable at once.
+    pub ask: bool,
+    /// There is a model to ask.
+    pub sample: bool,
+}
+
+/// The task that called.
+#[derive(Debug, Clone)]
+pub(crate) struct Parent {
+    id: TaskId,
+    owner: String,
+    depth: u32,
+}
+
+impl Submit {
+    /// A message for an agent from a caller that can be asked things.
+    pub fn new(agent: impl Into<String>, message: Message) -> Self {
+        Self {
+            agent: agent.into(),
+            message,
+            context: None,
+            client_id: None,
+            metadata: None,
+            dialect: "engine".into(),
+            idempotency_key: None,
+            webhooks: vec![],
+            accepted_output_modes: vec![],
+            abilities: Abilities { ask: true, sample: false },
+            trace: None,
+            parent: None,
+        }
+    }
+
+    /// A call out of a running task. The place of the call makes it one call however often it is replayed.
+    pub(crate) fn child(run: &Run, agent: &str, message: Message, at: &str) -> Self {
+        let parent = Parent { id: run.origin.id, owner: run.origin.owner.clone(), depth: run.depth };
+        Self {
+            context: Some(run.origin.context.clone()),
+            idempotency_key: Some(format!("call:{}:{at}", run.origin.id)),
+            abilities: Abilities { ask: run.can_ask(), sample: run.can_sample() },
+            trace: run.trace.clone(),
+            parent: Some(parent),
+            ..Self::new(agent, message)
+        }
+    }
+
+    /// What makes two requests the same request.
+    fn digest(&self) -> Digest {
+        let what = (&self.agent, &self.context, &self.client_id, &self.message, &self.metadata);
+        // Serializing these types does not fail; an empty text would only make keys refuse each other.
+        Sha256::digest(serde_json::to_vec(&what).unwrap_or_default()).into()
+    }
+}
+
+impl Inner {
+    pub(crate) async fn submit(self: &Arc<Self>, caller: &Caller, mut submit: Submit) -> Result<Task, Error> {
+        if self.is_closing() {
+            return Err(stopping());
+        }
+        let profile = Arc::clone(&self.catalog.get(&submit.agent)?.profile);
+        self.check(&submit, &profile)?;
+        if submit.idempotency_key.is_none()
+            && self.options.idempotent_message_ids
+            && submit.client_id.is_none()
+        {
+            submit.idempotency_key = Some(format!("message:{}", submit.message.id));
+        }
+        if let Some(client_id) = &submit.client_id
+            && self.find_row(caller, client_id).await.is_ok()
+        {
+            return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, client_id))).await;
+        }
+        let digest = submit.idempotency_key.is_some().then(|| submit.digest());
+        self.name(&mut submit.message);
+        if let (Some(key), Some(digest)) = (&submit.idempotency_key, digest)
+            && let Some((task, made_by)) = self.store.idempotent(caller.owner(), key).await?
+        {
+            return self.original(caller, task, made_by == digest).await;
+        }
+        match self.create(caller, &submit, &profile, digest).await {
+            Err(Refused::Exists { task, digest: Some(made_by) }) => {
+                self.original(caller, task, Some(made_by) == digest).await
+            }
+            Err(Refused::Exists { .. }) => match &submit.client_id {
+                // Two first sends of one id met; this one is the second message.
+                Some(id) => Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await,
+                None => Err(Error::Internal("a new task's id was taken".into())),
+            },
+            Err(Refused::Other(error)) => Err(error),
+            Ok(task) => Ok(task),
+        }
+    }
+
+    /// Runs a call of another task to its end.
+    pub(crate) async fn call(self: &Arc<Self>, submit: Submit) -> Result<Task, Error> {
+        let Some(parent) = &submit.parent else {
+            return Err(Error::Internal("a call without a caller".into()));
+        };
+        if parent.depth >= self.options.limits.call_depth {
+            return Err(Error::Limit(format!(
+                "call_depth: at most {} tasks call each other in a row",
+                self.options.limits.call_depth
+            )));
+        }
+        let caller = Caller::named(parent.owner.as_str());
+        let task = self.submit(&caller, submit).await?;
+        let task = self.settle(&caller, task, |task| task.state.is_terminal()).await?;
+        if task.state.is_terminal() {
+            return Ok(task);
+        }
+        // The server stops; the caller's run is handed back and calls again after the next start.
+        std::future::pending().await
+    }
+
+    async fn original(&self, caller: &Caller, task: TaskId, same: bool) -> Result<Task, Error> {
+        if !same {
+            return Err(Error::KeyReused);
+        }
+        let opened = self.find(caller, &task.to_string()).await?;
+        self.fold(&opened).await
+    }
+
+    async fn create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        submit: &Submit,
+        profile: &Arc<Profile>,
+        digest: Option<Digest>,
+    ) -> Result<Task, Refused> {
+        let now = self.clock.now();
+        let id = TaskId(self.clock.new_id());
+        let head = Head {
+            dialect: submit.dialect.clone(),
+            agent_version: profile.version.clone(),
+            can_ask: submit.abilities.ask,
+            can_sample: submit.abilities.sample,
+            metadata: submit.metadata.clone(),
+            trace: submit.trace.clone(),
+            depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
+            ..Head::default()
+        };
+        let made_by = Entry(now, Event::Message(submit.message.clone()));
+        let mut task = Task::new(Origin {
+            id,
+            client_id: submit.client_id.clone(),
+            context: submit.context.clone().unwrap_or_else(|| id.own_context()),
+            agent: submit.agent.clone(),
+            owner: caller.owner().to_owned(),
+            dialect: submit.dialect.clone(),
+            metadata: submit.metadata.clone(),
+        });
+        let new = NewTask {
+            id,
+            client_id: submit.client_id.clone(),
+            owner: caller.owner().to_owned(),
+            context: submit.context.clone(),
+            agent: submit.agent.clone(),
+            parent: submit.parent.as_ref().map(|parent| parent.id),
+            idempotency: submit.idempotency_key.clone().zip(digest),
+            webhooks: submit.webhooks.iter().map(encode_webhook).collect(),
+            created_at: now,
+        };
+        task.apply(&made_by);
+        // A call does not queue behind its own caller.
+        match self.admit().or_else(|| submit.parent.is_some().then(|| self.admit_child())) {
+            Some(permit) => self.create_running(new, task, made_by, head, profile, permit).await,
+            None => self.create_queued(new, task, &made_by, &head).await,
+        }
+    }
+
+    async fn create_running(
+        self: &Arc<Self>,
+        new: NewTask,
+        mut task: Task,
+        made_by: Entry,
+        head: Head,
+        profile: &Arc<Profile>,
+        permit: Permit,
+    ) -> Result<Task, Refused> {
+        let hooked = !new.webhooks.is_empty();
+        let registered = self.catalog.get(&new.agent)?.clone();
+        let run =
+            Arc::new(Run::new(Arc::clone(self), Arc::clone(profile), &task, head, Replay::default(), false));
+        run.hooked.store(hooked, Ordering::Relaxed);
+        let mut driver = Driver::new(Arc::clone(&run), &registered, permit);
+        let end = driver.try_finish();
+        let ended = end.as_ref().is_some_and(ends);
+        let work = run.take_first(made_by, end);
+        let mut change = Change::new(Guard::Create(Box::new(new)));
+        change.events = Some(event::encode(&work.entries));
+        change.state = Some(work.state.unwrap_or((State::Submitted, task.status_at)));
+        change.head = Some(work.head.encode());
+        change.journal.clone_from(&work.journal);
+        change.run = if ended { RunChange::Rest } else { RunChange::Lease(self.node) };
+        if !ended {
+            // Before the commit: a cancel may follow it at once and has to find the run.
+            self.enter(&run);
+        }
+        let committed = match self.store.commit(change).await {
+            Ok(committed) => committed,
+            Err(error) => {
+                self.leave(&run);
+                return Err(error.into());
+            }
+        };
+        for entry in &work.entries[1..] {
+            task.apply(entry);
+        }
+        self.announce(&run, &committed, &work.entries);
+        if !ended {
+            run.done(&work);
+            tokio::spawn(driver.drive(Lease::new(Arc::clone(self), &committed)));
+        }
+        Ok(task)
+    }
+
+    /// All places are taken: the task is kept, and runs when one is free.
+    async fn create_queued(
+        self: &Arc<Self>,
+        new: NewTask,
+        task: Task,
+        made_by: &Entry,
+        head: &Head,
+    ) -> Result<Task, Refused> {
+        if !self.enqueue() {
+            return Err(Refused::Other(Error::Busy {
+                why: format!(
+                    "{} tasks run and {} wait (max_running, max_queued)",
+                    self.options.max_running, self.options.max_queued
+                ),
+                retry_after: std::time::Duration::from_secs(5),
+            }));
+        }
+        let mut change = Change::new(Guard::Create(Box::new(new)));
+        change.events = Some(event::encode(std::slice::from_ref(made_by)));
+        change.state = Some((State::Submitted, task.status_at));
+        change.head = Some(head.encode());
+        change.run = RunChange::Due(task.status_at);
+        let created: Result<Committed, CommitError> = self.store.commit(change).await;
+        created?;
+        self.claims.notify_one();
+        Ok(task)
+    }
+
+    fn check(&self, submit: &Submit, profile: &Profile) -> Result<(), Error> {
+        let limits = &self.options.limits;
+        self.check_message(&submit.message, profile)?;
+        for (what, id) in [
+            ("contextId", &submit.context),
+            ("task id", &submit.client_id),
+            ("idempotency key", &submit.idempotency_key),
+        ] {
+            if let Some(id) = id {
+                check_id(what, id, limits)?;
+            }
+        }
+        if submit.webhooks.len() > limits.webhooks_per_task {
+            return Err(Error::Limit(format!(
+                "webhooks_per_task: a task has at most {} push notification configs",
+                limits.webhooks_per_task
+            )));
+        }
+        for webhook in &submit.webhooks {
+            self.check_webhook(profile, webhook)?;
+        }
+        let accepted = &submit.accepted_output_modes;
+        if !accepted.is_empty() && !profile.output_modes.iter().any(|mode| accepts(accepted, mode)) {
+            return Err(Error::ContentType(format!(
+                "the agent makes {}, and the request accepts only {}",
+                profile.output_modes.join(", "),
+                accepted.join(", ")
+            )));
+        }
+        Ok(())
+    }
+
+    /// Gives a message an id that its protocol has none for.
+    pub(crate) fn name(&self, message: &mut Message) {
+        if message.id.is_empty() {
+            message.id = self.clock.new_id().to_string();
+        }
+    }
+
+    /// Looks at a message before anything is decided on it.
+    pub(crate) fn check_message(&self, message: &Message, profile: &Profile) -> Result<(), Error> {
+        let limits = &self.options.limits;
+        // A2A 0.1 has no message ids; such a message is named when it is kept.
+        if !message.id.is_empty() {
+            check_id("messageId", &message.id, limits)?;
+        }
+        if message.parts.is_empty() {
+            return Err(Error::Invalid("message.parts: a message has at least one part".into()));
+        }
+        if message.parts.len() > limits.parts_per_message {
+            return Err(Error::Limit(format!(
+                "parts_per_message: a message has at most {} parts, this one has {}",
+                limits.parts_per_message,
+                message.parts.len()
+            )));
+        }
+        let refused =
+            |part: &&Part| part.media_type.as_ref().is_some_and(|mode| !accepts(&profile.input_modes, mode));
+        match message.parts.iter().find(refused).and_then(|part| part.media_type.as_ref()) {
+            Some(mode) => Err(Error::ContentType(format!(
+                "the agent takes {}, not {mode}",
+                profile.input_modes.join(", ")
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+enum Refused {
+    Exists { task: TaskId, digest: Option<Digest> },
+    Other(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<CommitError> for Refused {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Exists { task, digest } => Self::Exists { task, digest },
+            CommitError::Store(error) => Self::Other(error.into()),
+            other => Self::Other(Error::Internal(other.to_string())),
+        }
+    }
+}
+
+/// Whether a list of media types covers one: exactly, by wildcard, or by the short names of A2A 0.1.
+fn accepts(list: &[String], mode: &str) -> bool {
+    let bare = |mode: &str| mode.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let mode = bare(mode);
+    list.iter().map(|one| bare(one)).any(|one| {
+        one == mode
+            || one == "*/*"
+            || one.strip_suffix("/*").is_some_and(|kind| mode.split('/').next() == Some(kind))
+            || matches!((one.as_str(), mode.as_str()), ("text", "text/plain") | ("text/plain", "text"))
+            || matches!(
+                (one.as_str(), mode.as_str()),
+                ("data", "application/json") | ("application/json", "data")
+            )
+    })
+}
+
+pub(crate) fn encode_webhook(config: &WebhookConfig) -> Webhook {
+    // Strings only: it cannot fail; unreadable bytes would surface as a dead letter.
+    let bytes = serde_json::to_vec(config).unwrap_or_default();
+    Webhook { id: config.id.clone(), cursor: 0, config: bytes.into() }
+}
+
+pub(crate) fn stopping() -> Error {
+    Error::Busy { why: "the server is stopping".into(), retry_after: std::time::Duration::from_secs(5) }
+}

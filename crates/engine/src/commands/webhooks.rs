@@ -1,0 +1,100 @@
+//! Registers, shows and removes webhooks. Secrets go in and never come out.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use super::{check_id, submit::encode_webhook};
+use crate::{
+    access::Caller,
+    agent::Profile,
+    engine::{Engine, Inner},
+    error::Error,
+    store::{TaskRow, Webhook},
+    webhook::WebhookConfig,
+};
+
+impl Engine {
+    /// Adds a webhook to a task, or replaces the one with its id. It hears of what happens from now on.
+    pub async fn put_webhook(
+        &self,
+        caller: &Caller,
+        task: &str,
+        config: WebhookConfig,
+    ) -> Result<WebhookConfig, Error> {
+        let inner = &self.0;
+        let row = inner.find_row(caller, task).await?;
+        let profile = inner.profile_of(&row);
+        inner.check_webhook(&profile, &config)?;
+        let hook = Webhook { cursor: row.seq, ..encode_webhook(&config) };
+        inner.keep_webhook(&row, &hook, inner.options.limits.webhooks_per_task).await?;
+        Ok(config.redacted())
+    }
+
+    /// One webhook of a task; the first, where no id is given.
+    pub async fn webhook(
+        &self,
+        caller: &Caller,
+        task: &str,
+        id: Option<&str>,
+    ) -> Result<WebhookConfig, Error> {
+        let all = self.webhooks(caller, task).await?;
+        let found = match id {
+            Some(id) => all.into_iter().find(|config| config.id == id),
+            None => all.into_iter().next(),
+        };
+        found.ok_or_else(|| Error::NoSuchWebhook(id.unwrap_or("").to_owned()))
+    }
+
+    /// The webhooks of a task.
+    pub async fn webhooks(&self, caller: &Caller, task: &str) -> Result<Vec<WebhookConfig>, Error> {
+        let row = self.0.find_row(caller, task).await?;
+        if !self.0.profile_of(&row).push_notifications {
+            return Err(Error::PushUnsupported);
+        }
+        let hooks = self.0.store.webhooks(row.no).await?;
+        hooks.iter().map(|hook| Ok(decode_webhook(hook)?.redacted())).collect()
+    }
+
+    /// Removes a webhook with what it still had to deliver.
+    pub async fn delete_webhook(&self, caller: &Caller, task: &str, id: &str) -> Result<(), Error> {
+        let row = self.0.find_row(caller, task).await?;
+        if !self.0.profile_of(&row).push_notifications {
+            return Err(Error::PushUnsupported);
+        }
+        match self.0.store.delete_webhook(row.no, id).await? {
+            true => Ok(()),
+            false => Err(Error::NoSuchWebhook(id.to_owned())),
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn check_webhook(&self, profile: &Profile, config: &WebhookConfig) -> Result<(), Error> {
+        if !profile.push_notifications {
+            return Err(Error::PushUnsupported);
+        }
+        check_id("push notification config id", &config.id, &self.options.limits)?;
+        (self.check_webhook)(config).map_err(Error::Invalid)
+    }
+
+    pub(crate) async fn keep_webhook(&self, row: &TaskRow, hook: &Webhook, cap: usize) -> Result<(), Error> {
+        self.store.put_webhook(row.no, hook.clone(), cap).await?;
+        if let Some(run) = self.local_run(row.id) {
+            run.hooked.store(true, Ordering::Relaxed);
+        }
+        self.outbox.notify_one();
+        Ok(())
+    }
+
+    fn profile_of(&self, row: &TaskRow) -> Arc<Profile> {
+        match self.catalog.get(&row.agent) {
+            Ok(registered) => Arc::clone(&registered.profile),
+            Err(_) => self.unknown_agent(),
+        }
+    }
+}
+
+/// A stored webhook, with its secrets.
+pub fn decode_webhook(hook: &Webhook) -> Result<WebhookConfig, Error> {
+    serde_json::from_slice(&hook.config)
+        .map_err(|e| Error::Internal(format!("a stored webhook is damaged: {e}")))
+}

@@ -1,0 +1,515 @@
+//! What an agent holds while it works: its input, and every effect that is durable.
+//!
+//! `run` starts again from the top after a crash or an answered question, so each effect is keyed by its
+//! scope and its ordinal there: what the log or the journal holds is not done again. `progress`, `log` and
+//! `artifact` return when they are buffered; `step`, `ask`, `sample`, `call` and `sleep` are barriers that
+//! wait for their commit.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    agent::AgentError,
+    commands::submit::Submit,
+    content::{Message, Part, Role},
+    event::{ArtifactChunk, Event, Level, LogLine, Progress},
+    head::Mark,
+    journal::Record,
+    question::{Answer, Ask, Question},
+    run::{Artifacts, Run},
+    task::{Task, TaskId},
+};
+
+/// A sleep that is longer than this gives the task back to the store, to be run again when it is over.
+const LONGEST_HELD_SLEEP: Duration = Duration::from_secs(10);
+
+/// What an agent holds while it works on one task.
+///
+/// One context is one line of work. Work that runs in parallel takes a [`TaskContext::branch`] each, so
+/// that every branch finds its own past again.
+pub struct TaskContext {
+    run: Arc<Run>,
+    scope: String,
+    line: Mutex<Line>,
+}
+
+/// How far one line of work has come in this run.
+#[derive(Default)]
+struct Line {
+    ordinal: u32,
+    emitted: Mark,
+    /// What an earlier run had emitted here.
+    before: Mark,
+    /// Artifacts that have their first chunk.
+    begun: HashSet<String>,
+    /// A barrier is under way.
+    occupied: bool,
+}
+
+impl TaskContext {
+    pub(crate) fn root(run: Arc<Run>) -> Self {
+        Self::line(run, String::new())
+    }
+
+    fn line(run: Arc<Run>, scope: String) -> Self {
+        let before = run.mark(&scope);
+        Self { run, scope, line: Mutex::new(Line { before, ..Line::default() }) }
+    }
+
+    /// The task's identity.
+    pub fn task_id(&self) -> TaskId {
+        self.run.origin.id
+    }
+
+    /// The conversation that the task belongs to.
+    pub fn context_id(&self) -> &str {
+        &self.run.origin.context
+    }
+
+    /// The message that made the task.
+    pub fn input(&self) -> &Message {
+        static NOTHING: std::sync::OnceLock<Message> = std::sync::OnceLock::new();
+        let nothing = || Message::of("", Role::User, vec![]);
+        self.run.messages.first().unwrap_or_else(|| NOTHING.get_or_init(nothing))
+    }
+
+    /// Everything the caller has said when this run began, oldest first.
+    pub fn messages(&self) -> &[Message] {
+        &self.run.messages
+    }
+
+    /// The text of the message that made the task.
+    pub fn text(&self) -> String {
+        self.input().joined_text()
+    }
+
+    /// A named argument, from the first data part of the input.
+    pub fn argument(&self, name: &str) -> Option<&Value> {
+        self.input().data().and_then(|data| data.get(name))
+    }
+
+    /// Says how far the work is.
+    pub async fn progress(
+        &self,
+        done: f64,
+        total: Option<f64>,
+        text: impl Into<String>,
+    ) -> Result<(), AgentError> {
+        let text = text.into();
+        self.emit("progress", text.len() + 32, Event::Progress(progress(done, total, text))).await
+    }
+
+    /// Adds a line to the task's log. Said here it is said once; said inside a step it is said again when
+    /// the step is redone.
+    pub async fn log(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
+        let line = LogLine { level, text: text.into() };
+        self.emit("log", line.text.len() + 32, Event::Log(line)).await
+    }
+
+    /// Writes to an artifact: the first chunk begins it, later ones follow.
+    pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
+        let append = !self.lock().begun.insert(chunk.id.clone());
+        let (id, scope) = (chunk.id.clone(), self.scope.as_str());
+        let size = chunk.size();
+        let write = |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.index(&id, scope)?, append));
+        if self.emit_or_skip(&id, size, write).await? {
+            return Ok(());
+        }
+        self.run.skip_chunk(&id, scope)
+    }
+
+    async fn emit(&self, kind: &str, size: usize, event: Event) -> Result<(), AgentError> {
+        self.emit_or_skip(kind, size, |_| Ok(event)).await.map(|_| ())
+    }
+
+    /// Emits, unless an earlier run did; false when it was skipped.
+    async fn emit_or_skip(
+        &self,
+        kind: &str,
+        size: usize,
+        event: impl FnOnce(&mut Artifacts<'_>) -> Result<Event, AgentError>,
+    ) -> Result<bool, AgentError> {
+        let mark = {
+            let mut line = self.lock();
+            if line.occupied {
+                return Err(self.occupied());
+            }
+            line.emitted = Mark { n: line.emitted.n + 1, trail: extend(line.emitted.trail, kind) };
+            if line.emitted.n <= line.before.n {
+                if line.emitted.n == line.before.n && line.emitted.trail != line.before.trail {
+                    return Err(AgentError::Nondeterministic(format!(
+                        "in scope {:?} it emitted other things than before the restart",
+                        self.scope
+                    )));
+                }
+                return Ok(false);
+            }
+            line.emitted
+        };
+        self.run.emit(Some((&self.scope, mark)), size, event).await.map(|()| true)
+    }
+
+    /// Does a named piece of work once: its result is kept, and after a restart it is returned, not redone.
+    ///
+    /// Everything that touches the world belongs in a step. A step may be cut by a crash and then it is
+    /// begun again, so it is done at least once and finished once. Inside, use the context it is given.
+    pub async fn step<T, F>(&self, name: &str, body: F) -> Result<T, AgentError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(StepContext) -> Result<T, AgentError>,
+    {
+        let (at, _occupied) = self.place()?;
+        if let Some(result) = self.run.replayed(|replay| replay.step(&at, name))? {
+            let value = result.map_err(AgentError::Failed)?;
+            return serde_json::from_value(value).map_err(|e| {
+                AgentError::Nondeterministic(format!(
+                    "what step {name:?} returned before the restart is not what it returns now: {e}"
+                ))
+            });
+        }
+        self.run.born().await;
+        let busy = self.run.busy();
+        let result = body(StepContext {
+            run: Arc::clone(&self.run),
+            scope: format!("{at}:{name}"),
+            begun: Mutex::default(),
+        })
+        .await;
+        let kept = match &result {
+            Ok(value) => Ok(serde_json::to_value(value).map_err(|e| {
+                AgentError::Misuse(format!("the result of step {name:?} cannot be kept: {e}"))
+            })?),
+            Err(AgentError::Failed(why)) => Err(why.clone()),
+            Err(_) => return result,
+        };
+        self.run.record(Record::Step { at, name: name.into(), result: kept }, None).await;
+        drop(busy);
+        result
+    }
+
+    /// Asks the caller, or whoever answers for them, to fill in a form: a JSON Schema of a flat object of
+    /// primitives. The task waits, for a minute or a week, and holds nothing meanwhile.
+    pub async fn ask(&self, text: impl Into<String>, schema: Value) -> Result<Answer, AgentError> {
+        check_form(&schema)?;
+        if !self.run.can_ask() {
+            return Ok(Answer::Unavailable);
+        }
+        self.question(text.into(), Ask::Form { schema }).await
+    }
+
+    /// Asks the caller's model for a text of at most `max_tokens`. `Unavailable` where there is none.
+    pub async fn sample(
+        &self,
+        prompt: impl Into<String>,
+        system: Option<String>,
+        max_tokens: u32,
+    ) -> Result<Answer, AgentError> {
+        if !self.run.can_sample() {
+            return Ok(Answer::Unavailable);
+        }
+        self.question(prompt.into(), Ask::Sample { system, max_tokens }).await
+    }
+
+    /// Asks for an authorization that a person gives at a link.
+    pub async fn authorize(
+        &self,
+        text: impl Into<String>,
+        url: impl Into<String>,
+    ) -> Result<Answer, AgentError> {
+        if !self.run.can_ask() {
+            return Ok(Answer::Unavailable);
+        }
+        self.question(text.into(), Ask::Authorization { url: url.into() }).await
+    }
+
+    async fn question(&self, text: String, ask: Ask) -> Result<Answer, AgentError> {
+        let (at, _occupied) = self.place()?;
+        let id = at.replace('#', "q");
+        if !self.run.replayed(|replay| replay.asked(&at, &text))? {
+            let question = Question { id: id.clone(), text: text.clone(), ask };
+            self.run.record(Record::Asked { at, text }, Some(Event::Question(question))).await;
+        }
+        // Not parked yet, or another branch is at work: a cancel must not wait for the grace period.
+        tokio::select! {
+            biased;
+            answer = self.run.answer(&id, &self.scope) => Ok(answer),
+            () = self.run.canceled() => Err(AgentError::Canceled),
+        }
+    }
+
+    /// Gives a piece of work to another agent of this server, as a task of its own, and waits for its end.
+    /// When this task is canceled, so is that one.
+    pub async fn call(&self, agent: &str, mut input: Message) -> Result<Task, AgentError> {
+        let (at, _occupied) = self.place()?;
+        // Named by its place, so that a replayed call is the same call.
+        input.id = format!("{}{at}", self.run.origin.id);
+        self.run.born().await;
+        let _busy = self.run.busy();
+        let submit = Submit::child(&self.run, agent, input, &at);
+        let task = self.run.engine.call(submit).await.map_err(AgentError::failed)?;
+        if self.run.is_canceled() {
+            return Err(AgentError::Canceled);
+        }
+        Ok(task)
+    }
+
+    /// Waits. A long sleep holds nothing and survives restarts.
+    pub async fn sleep(&self, length: Duration) -> Result<(), AgentError> {
+        let (at, _occupied) = self.place()?;
+        let clock = &self.run.engine.clock;
+        let until = match self.run.replayed(|replay| replay.slept(&at))? {
+            Some(until) => until,
+            None => {
+                let until = clock.now().after(length);
+                self.run.record(Record::Slept { at, until }, None).await;
+                until
+            }
+        };
+        let left = until.since(clock.now());
+        let _waiting = (left > LONGEST_HELD_SLEEP).then(|| self.run.wait_in(&self.scope, Some(until)));
+        tokio::select! {
+            () = self.run.canceled() => Err(AgentError::Canceled),
+            () = tokio::time::sleep(left) => Ok(()),
+        }
+    }
+
+    /// A line of work that may run beside others. The name is its identity across restarts.
+    pub fn branch(&self, name: &str) -> Branch {
+        let scope = match self.scope.as_str() {
+            "" => name.to_owned(),
+            outer => format!("{outer}/{name}"),
+        };
+        self.run.enter_branch();
+        Branch(Self::line(Arc::clone(&self.run), scope))
+    }
+
+    /// Whether the task is to end.
+    pub fn is_canceled(&self) -> bool {
+        self.run.is_canceled()
+    }
+
+    /// Waits until the task is to end. An agent that tidies up selects on it; one that does not is dropped
+    /// after the grace period.
+    pub async fn canceled(&self) {
+        self.run.canceled().await;
+    }
+
+    /// The place of the next barrier, which is the only one of this line until the guard is dropped.
+    fn place(&self) -> Result<(String, Occupied<'_>), AgentError> {
+        let mut line = self.lock();
+        if line.occupied {
+            return Err(self.occupied());
+        }
+        line.occupied = true;
+        line.ordinal += 1;
+        Ok((format!("{}#{}", self.scope, line.ordinal), Occupied(self)))
+    }
+
+    fn occupied(&self) -> AgentError {
+        AgentError::Misuse(
+            "a step, a question or a sleep is under way in this context: inside a step use the context it is given, and beside it a branch"
+                .into(),
+        )
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for TaskContext {
+    fn drop(&mut self) {
+        let line = self.lock();
+        if line.emitted.n < line.before.n {
+            self.run.fell_short(&self.scope);
+        }
+    }
+}
+
+struct Occupied<'a>(&'a TaskContext);
+
+impl Drop for Occupied<'_> {
+    fn drop(&mut self) {
+        self.0.lock().occupied = false;
+    }
+}
+
+/// A context of a line of work that runs beside others.
+pub struct Branch(TaskContext);
+
+impl std::ops::Deref for Branch {
+    type Target = TaskContext;
+
+    fn deref(&self) -> &TaskContext {
+        &self.0
+    }
+}
+
+impl Drop for Branch {
+    fn drop(&mut self) {
+        self.0.run.leave_branch();
+    }
+}
+
+/// What a step holds: it can say what it does, and nothing that would have to be remembered on its own.
+///
+/// When the step is redone after a crash it says everything again, and its artifacts begin anew.
+pub struct StepContext {
+    run: Arc<Run>,
+    scope: String,
+    begun: Mutex<HashSet<String>>,
+}
+
+impl StepContext {
+    /// Says how far the work is.
+    pub async fn progress(
+        &self,
+        done: f64,
+        total: Option<f64>,
+        text: impl Into<String>,
+    ) -> Result<(), AgentError> {
+        let text = text.into();
+        self.run.emit(None, text.len() + 32, |_| Ok(Event::Progress(progress(done, total, text)))).await
+    }
+
+    /// Adds a line to the task's log.
+    pub async fn log(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
+        let line = LogLine { level, text: text.into() };
+        self.run.emit(None, line.text.len() + 32, |_| Ok(Event::Log(line))).await
+    }
+
+    /// Writes to an artifact that belongs to this step.
+    pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
+        let append = !self.begun.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk.id.clone());
+        let id = chunk.id.clone();
+        let size = chunk.size();
+        self.run
+            .emit(None, size, |artifacts| Ok(chunk.event(artifacts.index(&id, &self.scope)?, append)))
+            .await
+    }
+
+    /// Whether the task is to end.
+    pub fn is_canceled(&self) -> bool {
+        self.run.is_canceled()
+    }
+
+    /// Waits until the task is to end.
+    pub async fn canceled(&self) {
+        self.run.canceled().await;
+    }
+
+    /// Waits, unless the task is to end.
+    pub async fn sleep(&self, length: Duration) -> Result<(), AgentError> {
+        tokio::select! {
+            () = tokio::time::sleep(length) => Ok(()),
+            () = self.run.canceled() => Err(AgentError::Canceled),
+        }
+    }
+
+    /// A key that is the same whenever this step is redone: for services that take one.
+    pub fn idempotency_key(&self) -> String {
+        format!("{}/{}", self.run.origin.id, self.scope)
+    }
+}
+
+/// A piece of an artifact, as an agent writes it.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    id: String,
+    name: Option<String>,
+    description: Option<String>,
+    parts: Vec<Part>,
+    last: bool,
+}
+
+impl Chunk {
+    /// Text for the artifact of that id.
+    pub fn text(id: impl Into<String>, text: impl Into<String>) -> Self {
+        Self::parts(id, vec![Part::text(text)])
+    }
+
+    /// A structured value for the artifact of that id.
+    pub fn data(id: impl Into<String>, value: Value) -> Self {
+        Self::parts(id, vec![Part::data(value)])
+    }
+
+    /// Parts for the artifact of that id.
+    pub fn parts(id: impl Into<String>, parts: Vec<Part>) -> Self {
+        Self { id: id.into(), name: None, description: None, parts, last: false }
+    }
+
+    /// Names the artifact.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Says what the artifact is.
+    #[must_use]
+    pub fn described(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// Says that the artifact is complete with this.
+    #[must_use]
+    pub fn last(mut self) -> Self {
+        self.last = true;
+        self
+    }
+
+    fn size(&self) -> usize {
+        self.parts.iter().map(Part::size).sum::<usize>() + 48
+    }
+
+    fn event(self, index: u32, append: bool) -> Event {
+        Event::Artifact(ArtifactChunk {
+            id: self.id,
+            index,
+            parts: self.parts,
+            append,
+            last: self.last,
+            name: self.name,
+            description: self.description,
+            metadata: None,
+            extensions: vec![],
+        })
+    }
+}
+
+fn progress(done: f64, total: Option<f64>, text: String) -> Progress {
+    Progress { done, total, text: (!text.is_empty()).then_some(text) }
+}
+
+/// A short hash that grows with every emission (FNV-1a over the kinds).
+fn extend(trail: u32, kind: &str) -> u32 {
+    let seed = if trail == 0 { 0x811c_9dc5 } else { trail };
+    kind.bytes().fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Forms on the wire are flat objects of primitives; anything else would be refused by some protocol.
+fn check_form(schema: &Value) -> Result<(), AgentError> {
+    let refuse = |why: &str| Err(AgentError::Misuse(format!("a form is a flat object of primitives: {why}")));
+    if schema["type"] != "object" {
+        return refuse("its type is not \"object\"");
+    }
+    let Some(properties) = schema["properties"].as_object() else {
+        return refuse("it has no properties");
+    };
+    for (name, property) in properties {
+        if !matches!(property["type"].as_str(), Some("string" | "number" | "integer" | "boolean")) {
+            return refuse(&format!("{name:?} is not a string, number, integer or boolean"));
+        }
+    }
+    match jsonschema::validator_for(schema) {
+        Ok(_) => Ok(()),
+        Err(error) => refuse(&error.to_string()),
+    }
+}

@@ -1,0 +1,491 @@
+//! The front door: one method per operation, free of any transport. Every binding wraps these and nothing
+//! else.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    access::Caller,
+    agent::Profile,
+    catalog::Catalog,
+    clock::{Clock, SystemClock, Timestamp},
+    commands::{list, reply::Reply, submit::Submit},
+    error::Error,
+    event::{Batch, Entry, Event},
+    follow::{Follower, Hub, Next},
+    head::{self, Head},
+    run::Run,
+    runner,
+    store::{Committed, NodeId, Opened, Store, TaskKey, TaskRow},
+    task::{Task, TaskId},
+    webhook::WebhookConfig,
+};
+
+/// What an operator may set. Every limit has a name and a default.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Tasks that run on this node at once.
+    pub max_running: usize,
+    /// Tasks that may wait for one of them to end.
+    pub max_queued: u64,
+    /// How long this node's tasks stay its own without a sign of life.
+    pub lease: Duration,
+    /// How long a canceled agent may tidy up.
+    pub cancel_grace: Duration,
+    /// How long an agent may run, waiting not counted, when its profile says nothing.
+    pub time_limit: Duration,
+    /// How long ended tasks are kept.
+    pub retention: Duration,
+    /// How often ended tasks are looked through.
+    pub expiry_poll: Duration,
+    /// The longest wait before due tasks are looked for again.
+    pub claim_poll: Duration,
+    /// How long a graceful stop may take.
+    pub stop_within: Duration,
+    /// Whether a repeated message id alone marks a repeated send.
+    pub idempotent_message_ids: bool,
+    /// Caps on what one task may hold.
+    pub limits: Limits,
+}
+
+/// Caps on what one task may hold.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Events in the log.
+    pub events_per_task: u64,
+    /// Bytes of content in the log.
+    pub bytes_per_task: u64,
+    /// Messages in the history.
+    pub messages_per_task: usize,
+    /// Parts of one message.
+    pub parts_per_message: usize,
+    /// Webhooks.
+    pub webhooks_per_task: usize,
+    /// Tasks that call each other in a row.
+    pub call_depth: u32,
+    /// Bytes of an id that a client chooses (task, context, message, key, webhook).
+    pub id_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_running: 10_000,
+            max_queued: 10_000,
+            lease: Duration::from_secs(30),
+            cancel_grace: Duration::from_secs(5),
+            time_limit: Duration::from_secs(3600),
+            retention: Duration::from_secs(30 * 24 * 3600),
+            expiry_poll: Duration::from_secs(60),
+            claim_poll: Duration::from_secs(1),
+            stop_within: Duration::from_secs(20),
+            idempotent_message_ids: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            events_per_task: 500_000,
+            bytes_per_task: 256 * 1024 * 1024,
+            messages_per_task: 10_000,
+            parts_per_message: 1_000,
+            webhooks_per_task: 16,
+            call_depth: 16,
+            id_bytes: 256,
+        }
+    }
+}
+
+/// Says whether a webhook's address is acceptable, in words for the caller.
+pub type WebhookCheck = dyn Fn(&WebhookConfig) -> Result<(), String> + Send + Sync;
+
+/// What an engine is made of.
+pub struct Parts {
+    /// Where tasks live.
+    pub store: Arc<dyn Store>,
+    /// The agents.
+    pub catalog: Catalog,
+    /// What the operator set.
+    pub options: Options,
+    /// Time, identity, chance.
+    pub clock: Arc<dyn Clock>,
+    /// Looks at webhooks before they are kept.
+    pub check_webhook: Box<WebhookCheck>,
+}
+
+impl Parts {
+    /// Agents on a store; everything else as it is by default.
+    pub fn new(store: Arc<dyn Store>, catalog: Catalog) -> Self {
+        Self {
+            store,
+            catalog,
+            options: Options::default(),
+            clock: Arc::new(SystemClock),
+            check_webhook: Box::new(|_| Ok(())),
+        }
+    }
+}
+
+/// Durable tasks. Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) catalog: Catalog,
+    pub(crate) options: Options,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) check_webhook: Box<WebhookCheck>,
+    pub(crate) node: NodeId,
+    pub(crate) hub: Arc<Hub>,
+    /// Wakes the claim loop.
+    pub(crate) claims: Notify,
+    /// Wakes whoever delivers webhooks.
+    pub(crate) outbox: Arc<Notify>,
+    runs: Mutex<HashMap<TaskId, Arc<Run>>>,
+    running: AtomicUsize,
+    /// About how many tasks wait to be claimed; counted again by the claim loop.
+    queued: AtomicU64,
+    closing: watch::Sender<bool>,
+}
+
+impl Engine {
+    /// Starts an engine: takes up what an earlier one left, and runs until [`Engine::stop`].
+    pub async fn start(parts: Parts) -> Result<Self, Error> {
+        let Parts { store, catalog, options, clock, check_webhook } = parts;
+        let inner = Arc::new(Inner {
+            node: NodeId(clock.new_id()),
+            store,
+            catalog,
+            options,
+            clock,
+            check_webhook,
+            hub: Arc::default(),
+            claims: Notify::new(),
+            outbox: Arc::default(),
+            runs: Mutex::default(),
+            running: AtomicUsize::new(0),
+            queued: AtomicU64::new(0),
+            closing: watch::Sender::new(false),
+        });
+        inner.beat().await?;
+        inner.recount().await;
+        tokio::spawn(heartbeat_loop(Arc::clone(&inner)));
+        tokio::spawn(runner::claim_loop(Arc::clone(&inner)));
+        tokio::spawn(expiry_loop(Arc::clone(&inner)));
+        Ok(Self(inner))
+    }
+
+    /// Takes no new work, ends all followers with their cursor, hands running tasks back, and closes the
+    /// store.
+    pub async fn stop(&self) {
+        self.0.closing.send_replace(true);
+        let handed_back = async {
+            while !self.0.lock_runs().is_empty() || self.0.running.load(Ordering::Acquire) > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(self.0.options.stop_within, handed_back).await.is_err() {
+            tracing::warn!("some tasks were not handed back in time; they are taken up after the next start");
+        }
+        if let Err(error) = self.0.store.close().await {
+            tracing::warn!(%error, "the store did not close well");
+        }
+    }
+
+    /// Begins a stop without waiting for it: followers end, new work is refused.
+    pub fn begin_stop(&self) {
+        self.0.closing.send_replace(true);
+    }
+
+    /// The agents.
+    pub fn catalog(&self) -> &Catalog {
+        &self.0.catalog
+    }
+
+    /// What the operator set.
+    pub fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// The store, for those who deliver webhooks from it.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    /// This run of this server.
+    pub fn node(&self) -> NodeId {
+        self.0.node
+    }
+
+    /// Notified whenever a webhook may have something to deliver.
+    pub fn outbox(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.outbox)
+    }
+
+    /// True once the engine stops.
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.0.closing()
+    }
+
+    /// How many tasks run here, and about how many wait.
+    pub fn load(&self) -> (usize, u64) {
+        (self.0.running.load(Ordering::Relaxed), self.0.queued.load(Ordering::Relaxed))
+    }
+
+    /// Makes a task; returns when it is durable. An agent that only computes has ended by then.
+    pub async fn submit(&self, caller: &Caller, submit: Submit) -> Result<Task, Error> {
+        self.0.submit(caller, submit).await
+    }
+
+    /// Adds a message to a task; the answer, where it asks something.
+    pub async fn reply(&self, caller: &Caller, reply: Reply) -> Result<Task, Error> {
+        self.0.reply(caller, reply).await
+    }
+
+    /// Ends a task on request; returns when it has ended, or after the grace period.
+    pub async fn cancel(&self, caller: &Caller, task: &str) -> Result<Task, Error> {
+        self.0.cancel(caller, task).await
+    }
+
+    /// A task as it stands.
+    pub async fn get(&self, caller: &Caller, task: &str) -> Result<Task, Error> {
+        let opened = self.0.find(caller, task).await?;
+        self.0.fold(&opened).await
+    }
+
+    /// A page of the caller's tasks, newest status first.
+    pub async fn list(&self, caller: &Caller, list: list::List) -> Result<list::Listed, Error> {
+        self.0.list(caller, list).await
+    }
+
+    /// Follows a task's events after a cursor.
+    pub async fn follow(&self, caller: &Caller, task: &str, after: u64) -> Result<Follower, Error> {
+        let row = self.0.find_row(caller, task).await?;
+        self.0.follower(&row, after)
+    }
+
+    /// Waits until a task has ended or waits for somebody, and returns it then. When the server stops
+    /// meanwhile, the task is returned as it is.
+    pub async fn settle(&self, caller: &Caller, task: Task) -> Result<Task, Error> {
+        self.0.settle(caller, task, |task| task.state.is_terminal() || task.state.is_interrupted()).await
+    }
+}
+
+impl Inner {
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// The task of that name, if the caller may see it. Names are identities, or what their owner chose.
+    pub(crate) async fn find(&self, caller: &Caller, name: &str) -> Result<Opened, Error> {
+        for key in keys(caller, name) {
+            if let Some(opened) = self.store.open(&key).await?
+                && caller.sees(&opened.row.owner)
+            {
+                return Ok(opened);
+            }
+        }
+        Err(Error::NoSuchTask(name.to_owned()))
+    }
+
+    /// As `find`, without the log.
+    pub(crate) async fn find_row(&self, caller: &Caller, name: &str) -> Result<TaskRow, Error> {
+        for key in keys(caller, name) {
+            if let Some(row) = self.store.row(&key).await?
+                && caller.sees(&row.owner)
+            {
+                return Ok(row);
+            }
+        }
+        Err(Error::NoSuchTask(name.to_owned()))
+    }
+
+    /// Folds what was read, from the start of the log where the snapshot is of no use.
+    pub(crate) async fn fold(&self, opened: &Opened) -> Result<Task, Error> {
+        if let Some(task) = head::fold(opened)? {
+            return Ok(task);
+        }
+        let mut task = Task::new(Head::decode(&opened.row.head)?.origin(&opened.row));
+        loop {
+            let log = self.store.log(opened.row.no, task.seq, 1 << 20).await?;
+            if log.is_empty() {
+                return Ok(task);
+            }
+            head::fold_onto(&mut task, &log)?;
+        }
+    }
+
+    pub(crate) fn follower(&self, row: &TaskRow, after: u64) -> Result<Follower, Error> {
+        Follower::new(Arc::clone(&self.store), Arc::clone(&self.hub), self.closing(), row, after)
+    }
+
+    /// Follows a task from what is known of it until it is as wanted, has ended, or the server stops.
+    pub(crate) async fn settle(
+        &self,
+        caller: &Caller,
+        mut task: Task,
+        wanted: impl Fn(&Task) -> bool,
+    ) -> Result<Task, Error> {
+        if wanted(&task) {
+            return Ok(task);
+        }
+        let row = self.find_row(caller, &task.origin.id.to_string()).await?;
+        let mut follower = self.follower(&row, task.seq)?;
+        while let Next::Batch(batch) = follower.next().await? {
+            for (_, entry) in batch.iter() {
+                task.apply(entry);
+            }
+            if wanted(&task) {
+                break;
+            }
+        }
+        Ok(task)
+    }
+
+    /// Tells everybody who listens here what was committed.
+    pub(crate) fn announce(&self, run: &Run, committed: &Committed, entries: &Arc<[Entry]>) {
+        if entries.is_empty() {
+            return;
+        }
+        self.publish(committed, entries);
+        if run.hooked.load(Ordering::Relaxed) {
+            self.outbox.notify_one();
+        }
+    }
+
+    pub(crate) fn publish(&self, committed: &Committed, entries: &Arc<[Entry]>) {
+        let batch = || Batch { first_seq: committed.first_seq, entries: Arc::clone(entries) };
+        self.hub.publish(committed.task, batch);
+    }
+
+    // Running tasks.
+
+    /// A place among the running tasks, if there is one.
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<Permit> {
+        let fits = |running: usize| (running < self.options.max_running).then_some(running + 1);
+        self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        Some(Permit(Arc::clone(self)))
+    }
+
+    /// A place beyond the cap, for a task that a running one waits for: it could wait for ever otherwise.
+    pub(crate) fn admit_child(self: &Arc<Self>) -> Permit {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        Permit(Arc::clone(self))
+    }
+
+    /// Whether one more task may wait; counts it if so.
+    pub(crate) fn enqueue(&self) -> bool {
+        let fits = |queued: u64| (queued < self.options.max_queued).then_some(queued + 1);
+        self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    /// A task became due that nobody holds.
+    pub(crate) fn due(&self, at: Timestamp) {
+        if at <= self.clock.now() {
+            self.queued.fetch_add(1, Ordering::AcqRel);
+        }
+        self.claims.notify_one();
+    }
+
+    pub(crate) async fn recount(&self) {
+        if let Ok(load) = self.store.load().await {
+            self.queued.store(load.queued, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn enter(&self, run: &Arc<Run>) {
+        self.lock_runs().insert(run.origin.id, Arc::clone(run));
+    }
+
+    pub(crate) fn leave(&self, run: &Run) {
+        self.lock_runs().remove(&run.origin.id);
+    }
+
+    /// The run of a task on this node.
+    pub(crate) fn local_run(&self, task: TaskId) -> Option<Arc<Run>> {
+        self.lock_runs().get(&task).cloned()
+    }
+
+    fn lock_runs(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Run>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A profile for a task whose agent is no longer served here.
+    pub(crate) fn unknown_agent(&self) -> Arc<Profile> {
+        Arc::new(Profile::new("unknown", "an agent that is not served here any more"))
+    }
+
+    async fn beat(&self) -> Result<(), Error> {
+        let until = self.clock.now().after(self.options.lease);
+        Ok(self.store.heartbeat(self.node, until).await?)
+    }
+}
+
+fn keys(caller: &Caller, name: &str) -> impl Iterator<Item = TaskKey> {
+    let chosen = TaskKey::Client { owner: caller.owner().to_owned(), id: name.to_owned() };
+    TaskId::parse(name).map(TaskKey::Id).into_iter().chain([chosen])
+}
+
+/// A place among the running tasks.
+pub(crate) struct Permit(Arc<Inner>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        if self.0.queued.load(Ordering::Acquire) > 0 {
+            self.0.claims.notify_one();
+        }
+    }
+}
+
+async fn heartbeat_loop(engine: Arc<Inner>) {
+    let mut closing = engine.closing();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(engine.options.lease / 3) => {}
+            // The last beat stands until the lease is over; handed-back tasks do not depend on it.
+            () = runner::closed(&mut closing) => return,
+        }
+        if let Err(error) = engine.beat().await {
+            tracing::warn!(%error, "no sign of life reached the store");
+        }
+    }
+}
+
+async fn expiry_loop(engine: Arc<Inner>) {
+    const AT_ONCE: usize = 256;
+    let mut closing = engine.closing();
+    loop {
+        let before = engine.clock.now().before(engine.options.retention);
+        match engine.store.expire(before, AT_ONCE).await {
+            Ok(deleted) if deleted as usize == AT_ONCE => continue,
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "ended tasks could not be deleted"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(engine.options.expiry_poll) => {}
+            () = runner::closed(&mut closing) => return,
+        }
+    }
+}
+
+/// Whether an event ends its task.
+pub(crate) fn ends(event: &Event) -> bool {
+    matches!(event, Event::Status(status) if status.state.is_terminal())
+}

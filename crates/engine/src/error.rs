@@ -1,0 +1,100 @@
+//! Why the engine did not do what it was asked. Each protocol maps each case to its own code, in one table.
+
+use std::time::Duration;
+
+use crate::{
+    question::AnswerError,
+    store::{StoreError, WebhookError},
+    task::State,
+};
+
+/// An answer other than the one that was hoped for. Unless it says otherwise, nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is none, or the caller may not see it: the two are not told apart.
+    #[error("there is no task {0}")]
+    NoSuchTask(String),
+    /// No agent of that name is served here.
+    #[error("there is no agent {0:?} here")]
+    NoSuchAgent(String),
+    /// The task has ended; it takes no more messages.
+    #[error(
+        "the task has ended ({0:?}) and takes no more messages: start a new task, in the same context if it belongs together"
+    )]
+    Ended(State),
+    /// The task has ended; there is nothing to cancel.
+    #[error("the task has ended ({0:?}) and can no longer be canceled")]
+    NotCancelable(State),
+    /// The request contradicts itself or the task.
+    #[error("{0}")]
+    Invalid(String),
+    /// The answer does not fit the question.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    /// The agent does not take this kind of content.
+    #[error("{0}")]
+    ContentType(String),
+    /// The agent does not do this; its card says so.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The agent's card does not offer streams.
+    #[error("this agent does not stream: its card says streaming: false; send without a stream instead")]
+    StreamingUnsupported,
+    /// The agent's card does not offer webhooks.
+    #[error("this agent sends no push notifications: its card says pushNotifications: false")]
+    PushUnsupported,
+    /// No webhook of that id on that task.
+    #[error("the task has no push notification config {0:?}")]
+    NoSuchWebhook(String),
+    /// The same idempotency key came with another request.
+    #[error(
+        "the idempotency key was used before with another request: use a new key, or repeat the first request unchanged"
+    )]
+    KeyReused,
+    /// A follower's cursor lies beyond the log.
+    #[error("there is no event {asked} to continue after: the task's last event is {last}")]
+    UnknownCursor {
+        /// What was asked for.
+        asked: u64,
+        /// What there is.
+        last: u64,
+    },
+    /// A cap was reached; it has a name and a value.
+    #[error("{0}")]
+    Limit(String),
+    /// Too much to do. Nothing was accepted.
+    #[error("{why}: try again in {} s", .retry_after.as_secs().max(1))]
+    Busy {
+        /// Which cap.
+        why: String,
+        /// When it is worth another try.
+        retry_after: Duration,
+    },
+    /// Something inside. The log has more.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Full(_) => {
+                Self::Busy { why: error.to_string(), retry_after: Duration::from_secs(30) }
+            }
+            StoreError::Unavailable(_) => {
+                Self::Busy { why: error.to_string(), retry_after: Duration::from_secs(2) }
+            }
+            StoreError::Broken(_) => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+impl From<WebhookError> for Error {
+    fn from(error: WebhookError) -> Self {
+        match error {
+            WebhookError::TooMany(_) => Self::Limit(error.to_string()),
+            WebhookError::Gone => Self::Invalid(error.to_string()),
+            WebhookError::Store(error) => error.into(),
+        }
+    }
+}

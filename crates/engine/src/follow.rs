@@ -1,0 +1,229 @@
+//! Cursors and live fan-out: a follower reads the log from a cursor and is live once it has caught up.
+//!
+//! The log is the truth; the hub only saves reading it again. It keeps a short ring of what was committed
+//! last for tasks that somebody follows, and a follower that finds its next event there takes it, else it
+//! reads the store. So a slow follower holds no memory, and batches that arrive out of order (two
+//! committers of one task) cost a read and never an event.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    error::Error,
+    event::{self, Batch, Event},
+    store::{Store, TaskNo, TaskRow},
+};
+
+/// Entries that the ring keeps per followed task.
+const RING_ENTRIES: usize = 256;
+/// What a follower reads from the store at once.
+const READ_BYTES: usize = 256 * 1024;
+/// A follower of a store that other processes write to looks again after this, whatever it was told.
+const SLOW_POLL: Duration = Duration::from_secs(5);
+
+/// What a follower gets next.
+#[derive(Debug)]
+pub enum Next {
+    /// More of the log; never empty.
+    Batch(Batch),
+    /// The task has ended and everything was delivered.
+    End,
+    /// The server stops. Continue elsewhere, or later, after [`Follower::cursor`].
+    Closing,
+}
+
+/// A reader of one task's events from a cursor, live after it has caught up.
+pub struct Follower {
+    store: Arc<dyn Store>,
+    hub: Arc<Hub>,
+    closing: watch::Receiver<bool>,
+    channel: Arc<Channel>,
+    task: TaskNo,
+    cursor: u64,
+    /// Whether the log may hold more than the channel has told.
+    look: bool,
+    ended: bool,
+}
+
+impl Follower {
+    /// Follows the task of a row. The row may be old by now: the first thing that a follower does after
+    /// joining the channel is to look into the log, so that nothing falls between the two.
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        hub: Arc<Hub>,
+        closing: watch::Receiver<bool>,
+        row: &TaskRow,
+        after: u64,
+    ) -> Result<Self, Error> {
+        if after > row.seq {
+            return Err(Error::UnknownCursor { asked: after, last: row.seq });
+        }
+        let ended = row.state.is_terminal() && after == row.seq;
+        let channel = hub.join(row.no);
+        Ok(Self { store, hub, closing, channel, task: row.no, cursor: after, look: true, ended })
+    }
+
+    /// The sequence number after which it continues.
+    pub fn cursor(&self) -> u64 {
+        self.cursor
+    }
+
+    /// Waits for what comes next. Safe to drop at any point: nothing is lost, the cursor stands where the
+    /// last returned batch ended.
+    pub async fn next(&mut self) -> Result<Next, Error> {
+        loop {
+            if self.ended {
+                return Ok(Next::End);
+            }
+            if *self.closing.borrow() {
+                return Ok(Next::Closing);
+            }
+            let channel = Arc::clone(&self.channel);
+            let mut changed = std::pin::pin!(channel.changed.notified());
+            changed.as_mut().enable();
+            let latest = match self.channel.after(self.cursor) {
+                Ok(batch) => return Ok(self.deliver(batch)),
+                Err(latest) => latest,
+            };
+            if self.look || latest > self.cursor {
+                if let Some(batch) = self.read_log().await? {
+                    return Ok(self.deliver(batch));
+                }
+                self.look = false;
+            }
+            tokio::select! {
+                () = changed => {}
+                _ = self.closing.changed() => {}
+                () = tokio::time::sleep(SLOW_POLL), if self.store.is_shared() => self.look = true,
+            }
+        }
+    }
+
+    fn deliver(&mut self, batch: Batch) -> Next {
+        self.cursor = batch.last_seq();
+        self.ended = batch.entries.iter().any(|entry| ends(entry.event()));
+        Next::Batch(batch)
+    }
+
+    async fn read_log(&self) -> Result<Option<Batch>, Error> {
+        let stored = self.store.log(self.task, self.cursor, READ_BYTES).await?;
+        let mut entries = Vec::new();
+        for batch in &stored {
+            let all = event::decode(&batch.bytes).map_err(|e| Error::Internal(e.to_string()))?;
+            let known = (self.cursor + 1).saturating_sub(batch.first_seq) as usize;
+            entries.extend(all.into_iter().skip(known));
+        }
+        Ok((!entries.is_empty()).then(|| Batch { first_seq: self.cursor + 1, entries: entries.into() }))
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.hub.leave(self.task);
+    }
+}
+
+fn ends(event: &Event) -> bool {
+    matches!(event, Event::Status(status) if status.state.is_terminal())
+}
+
+/// Where committed batches meet those who follow.
+#[derive(Default)]
+pub(crate) struct Hub {
+    shards: [Mutex<HashMap<TaskNo, Weak<Channel>>>; 16],
+}
+
+impl Hub {
+    /// Tells followers what was committed. Does nothing when nobody follows.
+    pub(crate) fn publish(&self, task: TaskNo, batch: impl FnOnce() -> Batch) {
+        if let Some(channel) = self.find(task) {
+            channel.push(batch());
+        }
+    }
+
+    fn find(&self, task: TaskNo) -> Option<Arc<Channel>> {
+        lock(self.shard(task)).get(&task).and_then(Weak::upgrade)
+    }
+
+    fn join(&self, task: TaskNo) -> Arc<Channel> {
+        let mut shard = lock(self.shard(task));
+        if let Some(channel) = shard.get(&task).and_then(Weak::upgrade) {
+            return channel;
+        }
+        let channel = Arc::new(Channel::default());
+        shard.insert(task, Arc::downgrade(&channel));
+        channel
+    }
+
+    fn leave(&self, task: TaskNo) {
+        let mut shard = lock(self.shard(task));
+        // The leaving follower still holds its own reference.
+        if shard.get(&task).is_some_and(|channel| channel.strong_count() <= 1) {
+            shard.remove(&task);
+        }
+    }
+
+    fn shard(&self, task: TaskNo) -> &Mutex<HashMap<TaskNo, Weak<Channel>>> {
+        &self.shards[task.0 as usize % self.shards.len()]
+    }
+}
+
+#[derive(Default)]
+struct Channel {
+    recent: Mutex<Recent>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Recent {
+    ring: VecDeque<Batch>,
+    entries: usize,
+    /// The highest sequence number that was published.
+    latest: u64,
+}
+
+impl Channel {
+    fn lock(&self) -> MutexGuard<'_, Recent> {
+        lock(&self.recent)
+    }
+
+    fn push(&self, batch: Batch) {
+        let mut recent = self.lock();
+        let expected = recent.ring.back().map(|last| last.last_seq() + 1);
+        if expected.is_some_and(|expected| expected != batch.first_seq) {
+            // Out of order: whoever needs the rest reads the log.
+            recent.ring.clear();
+            recent.entries = 0;
+        }
+        recent.latest = recent.latest.max(batch.last_seq());
+        recent.entries += batch.entries.len();
+        recent.ring.push_back(batch);
+        while recent.entries > RING_ENTRIES && recent.ring.len() > 1 {
+            recent.entries -= recent.ring.pop_front().map_or(0, |old| old.entries.len());
+        }
+        drop(recent);
+        self.changed.notify_waiters();
+    }
+
+    /// What follows the cursor, if the ring has it; else the highest number that was published.
+    fn after(&self, cursor: u64) -> Result<Batch, u64> {
+        let recent = self.lock();
+        let next = recent.ring.iter().find(|batch| batch.last_seq() > cursor);
+        let Some(batch) = next.filter(|batch| batch.first_seq <= cursor + 1) else {
+            return Err(recent.latest);
+        };
+        Ok(match (cursor + 1 - batch.first_seq) as usize {
+            0 => batch.clone(),
+            known => Batch { first_seq: cursor + 1, entries: batch.entries[known..].into() },
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

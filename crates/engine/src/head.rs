@@ -1,0 +1,131 @@
+//! The engine's own small record of a task, kept in its row: what is needed to go on without the log.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    content::Metadata,
+    error::Error,
+    event,
+    store::{Opened, StoredBatch, TaskRow},
+    task::{Origin, Task},
+};
+
+/// What the row carries for the engine. Stored as JSON; fields are only ever added.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    /// The dialect in which the task was made.
+    pub(crate) dialect: String,
+    /// The version of the agent that started it.
+    pub(crate) agent_version: String,
+    /// Whether the caller can be asked; otherwise `ask` answers Unavailable at once.
+    pub(crate) can_ask: bool,
+    /// Whether the caller's model can be asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) can_sample: bool,
+    /// What the caller gave with the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metadata: Option<Metadata>,
+    /// W3C `traceparent` of the request that made the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<String>,
+    /// How many tasks called each other down to this one.
+    #[serde(default, skip_serializing_if = "is_none_deep")]
+    pub(crate) depth: u32,
+    /// Per scope: how much of what the agent emitted is in the log.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) marks: BTreeMap<String, Mark>,
+    /// How long the agent has run, waiting not counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) ran_ms: u64,
+    /// About how much the log holds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) bytes: u64,
+}
+
+/// A scope's position: a restarted agent emits again from its start, and what lies before the mark is
+/// already in the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    /// How many emissions.
+    pub(crate) n: u64,
+    /// What kinds of emissions they were, to notice an agent that does something else the second time.
+    pub(crate) trail: u32,
+}
+
+fn is_none_deep(depth: &u32) -> bool {
+    *depth == 0
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl Head {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        serde_json::from_slice(bytes).map_err(|e| Error::Internal(format!("a task's head is damaged: {e}")))
+    }
+
+    pub(crate) fn encode(&self) -> Bytes {
+        // Strings, numbers and string keys: it cannot fail, and an empty head would be refused on reading.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    pub(crate) fn origin(&self, row: &TaskRow) -> Origin {
+        Origin {
+            id: row.id,
+            client_id: row.client_id.clone(),
+            context: row.context.clone(),
+            agent: row.agent.clone(),
+            owner: row.owner.clone(),
+            dialect: self.dialect.clone(),
+            metadata: self.metadata.clone(),
+        }
+    }
+}
+
+/// The version of a stored fold.
+const SNAPSHOT_FORMAT: u8 = 1;
+
+/// A fold as it is kept. See `Store::put_snapshot`.
+pub(crate) fn encode_snapshot(task: &Task) -> Bytes {
+    let mut bytes = vec![SNAPSHOT_FORMAT];
+    // As in `event::encode`, a failure is not possible; an unreadable snapshot is skipped on reading.
+    let _ = serde_json::to_writer(&mut bytes, task);
+    bytes.into()
+}
+
+fn decode_snapshot(bytes: &[u8]) -> Option<Task> {
+    match bytes.split_first() {
+        Some((&SNAPSHOT_FORMAT, json)) => serde_json::from_slice(json).ok(),
+        _ => None,
+    }
+}
+
+/// Folds what a store returned. `Ok(None)`: the snapshot is of a format that this version does not read and
+/// the log before it was not fetched; the caller folds from the start instead.
+pub(crate) fn fold(opened: &Opened) -> Result<Option<Task>, Error> {
+    let mut task = match &opened.snapshot {
+        Some((_, bytes)) => match decode_snapshot(bytes) {
+            Some(task) => task,
+            None => return Ok(None),
+        },
+        None => Task::new(Head::decode(&opened.row.head)?.origin(&opened.row)),
+    };
+    fold_onto(&mut task, &opened.log)?;
+    Ok(Some(task))
+}
+
+/// Applies what stored batches hold beyond the task.
+pub(crate) fn fold_onto(task: &mut Task, log: &[StoredBatch]) -> Result<(), Error> {
+    for batch in log {
+        let entries = event::decode(&batch.bytes).map_err(|e| Error::Internal(e.to_string()))?;
+        let known = (task.seq + 1).saturating_sub(batch.first_seq) as usize;
+        for entry in entries.get(known..).unwrap_or_default() {
+            task.apply(entry);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! The private record that lets a restarted agent skip what it has done.
+//!
+//! Every durable effect of the context has a place: its scope and its ordinal there (`branch#3`). A record
+//! says what happened at a place; `Replay` finds it again, and notices when the agent asks for something
+//! else at the same place than it did before.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    agent::AgentError, clock::Timestamp, error::Error, event::FormatError, question::Answer,
+    store::JournalRecord,
+};
+
+const FORMAT: u8 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Record {
+    /// A step ended: with a value, or with the words of its failure.
+    Step { at: String, name: String, result: Result<Value, String> },
+    /// A question was put.
+    Asked { at: String, text: String },
+    /// It was answered. Written by whoever took the answer.
+    Answered { question: String, answer: Answer },
+    /// A sleep began.
+    Slept { at: String, until: Timestamp },
+}
+
+impl Record {
+    pub(crate) fn encode(&self) -> JournalRecord {
+        let mut bytes = vec![FORMAT];
+        // As in `event::encode`: there is nothing in it that could fail.
+        let _ = serde_json::to_writer(&mut bytes, self);
+        JournalRecord(bytes.into())
+    }
+
+    pub(crate) fn decode(record: &JournalRecord) -> Result<Self, Error> {
+        match record.0.split_first() {
+            Some((&FORMAT, json)) => {
+                serde_json::from_slice(json).map_err(|e| FormatError::Damaged(e.to_string()))
+            }
+            Some((version, _)) => Err(FormatError::Newer(*version)),
+            None => Err(FormatError::Damaged("an empty journal record".into())),
+        }
+        .map_err(|e| Error::Internal(e.to_string()))
+    }
+}
+
+/// What a task's earlier runs did, by place.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    steps: HashMap<String, (String, Result<Value, String>)>,
+    asked: HashMap<String, String>,
+    answers: HashMap<String, Answer>,
+    sleeps: HashMap<String, Timestamp>,
+}
+
+impl Replay {
+    pub(crate) fn new(records: &[JournalRecord]) -> Result<Self, Error> {
+        let mut replay = Self::default();
+        for record in records {
+            replay.add(Record::decode(record)?);
+        }
+        Ok(replay)
+    }
+
+    pub(crate) fn add(&mut self, record: Record) {
+        match record {
+            Record::Step { at, name, result } => drop(self.steps.insert(at, (name, result))),
+            Record::Asked { at, text } => drop(self.asked.insert(at, text)),
+            Record::Answered { question, answer } => drop(self.answers.insert(question, answer)),
+            Record::Slept { at, until } => drop(self.sleeps.insert(at, until)),
+        }
+    }
+
+    /// What the step at this place returned, if it ended.
+    pub(crate) fn step(&self, at: &str, name: &str) -> Result<Option<Result<Value, String>>, AgentError> {
+        self.same_kind(at, "step", self.steps.contains_key(at))?;
+        match self.steps.get(at) {
+            None => Ok(None),
+            Some((recorded, result)) if recorded == name => Ok(Some(result.clone())),
+            Some((recorded, _)) => Err(differs(at, &format!("step {recorded:?}"), &format!("step {name:?}"))),
+        }
+    }
+
+    /// Whether the question at this place was put already.
+    pub(crate) fn asked(&self, at: &str, text: &str) -> Result<bool, AgentError> {
+        self.same_kind(at, "question", self.asked.contains_key(at))?;
+        match self.asked.get(at) {
+            None => Ok(false),
+            Some(recorded) if recorded == text => Ok(true),
+            Some(recorded) => {
+                Err(differs(at, &format!("question {recorded:?}"), &format!("question {text:?}")))
+            }
+        }
+    }
+
+    pub(crate) fn answer(&self, question: &str) -> Option<&Answer> {
+        self.answers.get(question)
+    }
+
+    /// Until when the sleep at this place lasts, if it began.
+    pub(crate) fn slept(&self, at: &str) -> Result<Option<Timestamp>, AgentError> {
+        self.same_kind(at, "sleep", self.sleeps.contains_key(at))?;
+        Ok(self.sleeps.get(at).copied())
+    }
+
+    /// At a place where nothing of the wanted kind is recorded, nothing of another kind may be either.
+    fn same_kind(&self, at: &str, wanted: &str, found: bool) -> Result<(), AgentError> {
+        let there = [
+            ("step", self.steps.contains_key(at)),
+            ("question", self.asked.contains_key(at)),
+            ("sleep", self.sleeps.contains_key(at)),
+        ];
+        match there.iter().find(|(_, there)| *there && !found) {
+            Some((other, _)) => Err(differs(at, other, wanted)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn differs(at: &str, before: &str, now: &str) -> AgentError {
+    AgentError::Nondeterministic(format!(
+        "at {at:?} there was {before} before the restart, and {now} after it"
+    ))
+}

@@ -1,0 +1,38 @@
+//! What a task is. No HTTP, no SQL, no wire types.
+//!
+//! A task is a fold of its public events. Everything that anybody sees of it, in any protocol, is a
+//! projection of that log from a cursor. Start at [`Engine`].
+
+pub mod access;
+pub mod agent;
+pub mod catalog;
+pub mod clock;
+pub mod commands;
+pub mod content;
+pub mod context;
+pub mod engine;
+pub mod error;
+pub mod event;
+pub mod follow;
+mod head;
+mod journal;
+pub mod outbox;
+pub mod question;
+mod run;
+pub mod runner;
+pub mod store;
+pub mod task;
+pub mod webhook;
+
+pub use access::Caller;
+pub use agent::{Agent, AgentError, Outcome, Profile, Skill};
+pub use catalog::Catalog;
+pub use commands::{list::List, reply::Reply, submit::Submit};
+pub use content::{Artifact, Content, Message, Part, Role};
+pub use context::{Chunk, StepContext, TaskContext};
+pub use engine::{Engine, Options, Parts};
+pub use error::Error;
+pub use event::{Event, Level};
+pub use follow::{Follower, Next};
+pub use question::Answer;
+pub use task::{State, Task, TaskId};

@@ -1,0 +1,220 @@
+//! One round: what is delivered to one webhook between a claim and its settlement.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{Claim, Parcel, Shared, Verdict, closed, delivery_id, reel::Reel};
+use crate::{
+    error::Error,
+    event::Entry,
+    store::{Settled, StoreError},
+    task::TaskId,
+    webhook::WebhookConfig,
+};
+
+/// How the endpoint took it, as far as others who wait for the same endpoint are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// It failed, and not even quickly.
+    Slow,
+    /// Anything else.
+    Even,
+    /// It was not asked.
+    Untried,
+}
+
+/// A failure that takes longer than this is slow.
+const SLOW: Duration = Duration::from_secs(1);
+/// Between attempts to settle.
+const SETTLE_AGAIN: Duration = Duration::from_millis(200);
+
+pub(super) struct Round {
+    shared: Arc<Shared>,
+    claim: Claim,
+    closing: watch::Receiver<bool>,
+    pace: Pace,
+}
+
+impl Round {
+    pub(super) fn new(shared: Arc<Shared>, claim: Claim, closing: watch::Receiver<bool>) -> Self {
+        Self { shared, claim, closing, pace: Pace::Even }
+    }
+
+    pub(super) async fn run(mut self) -> Pace {
+        let settled = match (self.claim.config.take(), self.claim.delivery.replay) {
+            (None, replay) => {
+                let seq = replay.unwrap_or(self.claim.delivery.hook.cursor + 1);
+                Ok(Some(self.dead(seq, "the webhook's record cannot be read".to_owned())))
+            }
+            (Some(config), Some(seq)) => self.replay(&config, seq).await,
+            (Some(config), None) => self.deliver(&config).await,
+        };
+        match settled {
+            Ok(Some(settled)) => self.settle(settled).await,
+            // Nothing to say: the task is gone with its webhooks, or the server stops.
+            Ok(None) => {}
+            Err(error) => {
+                let task = self.task();
+                tracing::error!(%task, %error, "a task with webhooks cannot be read; again after the lease");
+            }
+        }
+        self.pace
+    }
+
+    /// Delivers what follows the cursor until something stops it.
+    async fn deliver(&mut self, config: &WebhookConfig) -> Result<Option<Settled>, Error> {
+        let began = Instant::now();
+        let before = self.claim.delivery.hook.cursor;
+        let Some(mut reel) = Reel::open(&self.shared.store, self.task(), before).await? else {
+            return Ok(None);
+        };
+        let (mut cursor, mut failures, mut sent) = (before, self.claim.delivery.attempts, 0);
+        loop {
+            // At least one event a round, or a slow reader would never get anywhere.
+            if cursor > before && self.is_over(began, sent) {
+                break;
+            }
+            let Some(entry) = reel.next().await? else { break };
+            let verdict = self.attempt(config, &reel, &entry, failures + 1).await;
+            let seq = reel.task().seq;
+            match verdict {
+                Some(Verdict::Delivered) => sent += 1,
+                Some(Verdict::NothingToSend) => {}
+                Some(Verdict::Retry { after, reason }) => {
+                    return Ok(Some(self.fail(cursor, seq, failures + 1, after, &reason)));
+                }
+                Some(Verdict::Dead { reason }) => return Ok(Some(self.dead(seq, reason))),
+                // Not even begun: left to its lease, which keeps the count of failures.
+                None if cursor == before => return Ok(None),
+                None => break,
+            }
+            (cursor, failures) = (seq, 0);
+        }
+        Ok(Some(Settled::Delivered { up_to: cursor }))
+    }
+
+    /// Tries a dead letter once more: it is delivered, or dead again.
+    async fn replay(&mut self, config: &WebhookConfig, seq: u64) -> Result<Option<Settled>, Error> {
+        let Some(mut reel) = Reel::open(&self.shared.store, self.task(), seq.saturating_sub(1)).await? else {
+            return Ok(None);
+        };
+        let Some(entry) = reel.next().await? else {
+            return Ok(Some(self.dead(seq, "there is no such event".to_owned())));
+        };
+        let attempt = self.claim.delivery.attempts + 1;
+        Ok(Some(match self.attempt(config, &reel, &entry, attempt).await {
+            Some(Verdict::Delivered | Verdict::NothingToSend) => Settled::Replayed { seq },
+            Some(Verdict::Retry { reason, .. } | Verdict::Dead { reason }) => self.dead(seq, reason),
+            None => return Ok(None),
+        }))
+    }
+
+    /// One attempt, counted and timed. `None`: the server stops and the grace is over.
+    async fn attempt(
+        &mut self,
+        config: &WebhookConfig,
+        reel: &Reel,
+        entry: &Entry,
+        attempt: u32,
+    ) -> Option<Verdict> {
+        let (task, seq) = (reel.task(), reel.task().seq);
+        let delivery_id = self.delivery_id(seq);
+        let parcel = Parcel { delivery_id: &delivery_id, webhook: config, task, seq, entry, attempt };
+        let (began, limit, grace) = (Instant::now(), self.shared.options.timeout, self.shared.options.grace);
+        let _in_flight = InFlight::new();
+        let verdict = tokio::select! {
+            verdict = timeout(limit, self.shared.courier.deliver(&parcel)) => verdict,
+            () = async { closed(&mut self.closing).await; sleep(grace).await } => return None,
+        };
+        let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
+            after: None,
+            reason: format!("no answer within {} s", limit.as_secs_f32()),
+        });
+        match &verdict {
+            Verdict::Delivered => count("delivered"),
+            Verdict::NothingToSend => {}
+            Verdict::Retry { reason, .. } | Verdict::Dead { reason } => {
+                count("failed");
+                tracing::info!(delivery = delivery_id, attempt, reason, "a webhook was not delivered");
+                if began.elapsed() >= SLOW {
+                    self.pace = Pace::Slow;
+                }
+            }
+        }
+        Some(verdict)
+    }
+
+    fn fail(&self, up_to: u64, seq: u64, failures: u32, after: Option<Duration>, reason: &str) -> Settled {
+        let Shared { clock, options, .. } = &*self.shared;
+        match options.schedule.wait(failures, after, clock.chance()) {
+            Some(wait) => Settled::Retry { up_to, at: clock.now().after(wait) },
+            None => self.dead(seq, format!("given up after {failures} attempts: {reason}")),
+        }
+    }
+
+    fn dead(&self, seq: u64, reason: String) -> Settled {
+        let delivery = self.delivery_id(seq);
+        tracing::warn!(delivery, reason, "a webhook delivery is given up: see the dead letters");
+        count("dead");
+        Settled::Dead { seq, delivery, reason, at: self.shared.clock.now() }
+    }
+
+    fn is_over(&self, began: Instant, sent: usize) -> bool {
+        let Shared { clock, options, .. } = &*self.shared;
+        sent >= options.round_events
+            || began.elapsed() >= options.round_time
+            || clock.now().after(options.timeout) > self.claim.lease_ends
+            || *self.closing.borrow()
+    }
+
+    /// Records what was done. A store that cannot take it is asked again while the lease lasts; after that
+    /// the round is repeated, with the same ids.
+    async fn settle(&self, settled: Settled) {
+        let Shared { store, clock, .. } = &*self.shared;
+        let Claim { delivery, lease_ends, .. } = &self.claim;
+        loop {
+            let result = store.settle_delivery(delivery.row.no, &delivery.hook.id, settled.clone()).await;
+            let Err(error) = result else { return };
+            let again = !matches!(error, StoreError::Broken(_)) && clock.now() < *lease_ends;
+            if !again || *self.closing.borrow() {
+                let task = self.task();
+                tracing::error!(%task, %error, "a webhook delivery was made but not recorded: it is repeated");
+                return;
+            }
+            sleep(SETTLE_AGAIN).await;
+        }
+    }
+
+    fn delivery_id(&self, seq: u64) -> String {
+        delivery_id(self.task(), &self.claim.delivery.hook.id, seq)
+    }
+
+    fn task(&self) -> TaskId {
+        self.claim.delivery.row.id
+    }
+}
+
+fn count(outcome: &'static str) {
+    metrics::counter!("nuncio_webhook_deliveries_total", "outcome" => outcome).increment(1);
+}
+
+/// Counts an attempt as under way for as long as it exists.
+struct InFlight(metrics::Gauge);
+
+impl InFlight {
+    fn new() -> Self {
+        let gauge = metrics::gauge!("nuncio_webhook_deliveries_in_flight");
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}

@@ -1,0 +1,106 @@
+//! When a failed delivery is tried again.
+
+use std::time::Duration;
+
+/// Exponential waits with some chance in them, up to an end.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    /// The wait after the first failure.
+    pub first: Duration,
+    /// How much longer each wait is than the one before.
+    pub factor: u32,
+    /// The longest wait.
+    pub longest: Duration,
+    /// The share of a wait that is up to chance, half of it to either side: 0.5 makes 10 s 7.5 to 12.5 s.
+    pub jitter: f64,
+    /// A delivery is given up when the waits between its attempts add up to this. Only waits count: the
+    /// time that a server was down, or that an event stood behind another, does not.
+    pub give_up_after: Duration,
+}
+
+impl Default for Schedule {
+    /// 1, 2, 4 … seconds, from the twelfth on every hour, for a day: 36 attempts.
+    fn default() -> Self {
+        Self {
+            first: Duration::from_secs(1),
+            factor: 2,
+            longest: Duration::from_secs(60 * 60),
+            jitter: 0.5,
+            give_up_after: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+}
+
+impl Schedule {
+    /// How long to wait after that many failures in a row; `None` when it was the last attempt. A receiver
+    /// that asks for more time gets it, within reason.
+    pub fn wait(&self, failures: u32, asked: Option<Duration>, chance: f64) -> Option<Duration> {
+        let mut waited = Duration::ZERO;
+        for (failure, wait) in (1..).zip(self.waits()) {
+            if waited >= self.give_up_after {
+                break;
+            }
+            if failure >= failures {
+                let wait = wait.mul_f64((1.0 + self.jitter * (chance - 0.5)).max(0.0));
+                return Some(wait.max(asked.unwrap_or_default().min(self.give_up_after)));
+            }
+            waited += wait;
+        }
+        None
+    }
+
+    /// The waits without chance. Never zero, so that they add up to any end.
+    fn waits(&self) -> impl Iterator<Item = Duration> {
+        let first = self.first.clamp(Duration::from_millis(1), self.longest.max(Duration::from_millis(1)));
+        let longest = self.longest.max(first);
+        std::iter::successors(Some(first), move |wait| Some((*wait * self.factor.max(1)).min(longest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(wait: Option<Duration>) -> Option<f64> {
+        wait.map(|wait| wait.as_secs_f64())
+    }
+
+    #[test]
+    fn waits_double_up_to_an_hour_for_a_day() {
+        let schedule = Schedule::default();
+        let waits: Vec<f64> =
+            (1..).map_while(|failures| seconds(schedule.wait(failures, None, 0.5))).collect();
+        assert_eq!(waits[..5], [1.0, 2.0, 4.0, 8.0, 16.0]);
+        assert_eq!(waits[11..13], [2048.0, 3600.0]);
+        assert_eq!(waits.len(), 35);
+        let total: f64 = waits.iter().sum();
+        assert!((24.0..25.0).contains(&(total / 3600.0)), "{total}");
+        assert_eq!(schedule.wait(1_000_000, None, 0.5), None);
+    }
+
+    #[test]
+    fn chance_spreads_a_wait_to_both_sides() {
+        let schedule = Schedule::default();
+        assert_eq!(seconds(schedule.wait(4, None, 0.0)), Some(6.0));
+        assert_eq!(seconds(schedule.wait(4, None, 1.0)), Some(10.0));
+    }
+
+    #[test]
+    fn a_receiver_may_ask_for_more_time_but_not_for_less_or_for_ever() {
+        let schedule = Schedule::default();
+        let asked = |asked: u64| seconds(schedule.wait(4, Some(Duration::from_secs(asked)), 0.5));
+        assert_eq!(asked(1), Some(8.0));
+        assert_eq!(asked(120), Some(120.0));
+        assert_eq!(asked(u64::MAX), Some(86_400.0));
+    }
+
+    #[test]
+    fn odd_settings_still_end() {
+        let never = Schedule { give_up_after: Duration::ZERO, ..Schedule::default() };
+        assert_eq!(never.wait(1, None, 0.5), None);
+        let (first, longest, give_up_after) = (Duration::ZERO, Duration::ZERO, Duration::from_millis(50));
+        let zero = Schedule { first, factor: 0, longest, give_up_after, ..Schedule::default() };
+        assert_eq!(zero.wait(50, None, 0.5), Some(Duration::from_millis(1)));
+        assert_eq!(zero.wait(51, None, 0.5), None);
+    }
+}

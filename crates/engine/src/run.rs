@@ -1,0 +1,487 @@
+//! What an agent's context and the driver of its run share: the buffer of what was emitted, what earlier
+//! runs did, and who waits for what.
+//!
+//! The agent's side only puts things in and waits; the driver's side (`runner.rs`) takes them out, commits
+//! them, and says how far it got. Neither holds the lock across an await.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    agent::{AgentError, Profile},
+    clock::Timestamp,
+    content::Message,
+    engine::Inner as Engine,
+    event::{Entry, Event, Status},
+    head::{Head, Mark},
+    journal::{Record, Replay},
+    question::Answer,
+    store::JournalRecord,
+    task::{Origin, State, Task},
+};
+
+/// How much may wait for a commit before an emitting agent has to.
+const BUFFER_ENTRIES: usize = 256;
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// One attempt at one task.
+pub(crate) struct Run {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) origin: Origin,
+    pub(crate) profile: Arc<Profile>,
+    /// What the caller has said up to the start of this run, oldest first.
+    pub(crate) messages: Vec<Message>,
+    pub(crate) depth: u32,
+    pub(crate) trace: Option<String>,
+    /// Wakes the driver: there is something to commit, to park, or to stop.
+    pub(crate) driver: Notify,
+    /// Wakes the agent: there is room, something is durable, or an answer came.
+    pub(crate) agent: Notify,
+    /// Whether webhooks want to hear of commits.
+    pub(crate) hooked: AtomicBool,
+    canceled: AtomicBool,
+    shared: Mutex<Shared>,
+}
+
+struct Shared {
+    head: Head,
+    replay: Replay,
+    entries: Vec<Entry>,
+    entry_bytes: usize,
+    journal: Vec<JournalRecord>,
+    /// Things put in since the start of the run, and how many of them are durable.
+    queued: u64,
+    durable: u64,
+    /// Whether the task itself is durable: only then may effects begin.
+    born: bool,
+    /// The log's length with what is buffered; what the cap counts.
+    events: u64,
+    /// Artifacts by position, each with the scope that writes it in this run.
+    artifacts: Vec<(String, Option<String>)>,
+    /// Branches that exist, and effects that wait for somebody else.
+    branches: usize,
+    branches_waiting: usize,
+    root_waiting: bool,
+    /// Steps and calls under way.
+    busy: usize,
+    /// When a parked task wants to go on by itself.
+    wake_at: Option<Timestamp>,
+    /// A scope that did not emit all that it had emitted before.
+    short: Option<String>,
+}
+
+/// What the driver takes out to commit.
+pub(crate) struct Work {
+    pub(crate) entries: Arc<[Entry]>,
+    pub(crate) journal: Vec<JournalRecord>,
+    pub(crate) head: Head,
+    /// The state that the entries lead to, where they do.
+    pub(crate) state: Option<(State, Timestamp)>,
+    ticket: u64,
+}
+
+impl Run {
+    /// A run of a task that stands as `task` says. `born`: it is in the store already.
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        profile: Arc<Profile>,
+        task: &Task,
+        head: Head,
+        replay: Replay,
+        born: bool,
+    ) -> Self {
+        let mut run = Self {
+            origin: task.origin.clone(),
+            profile,
+            messages: task.history.iter().filter(|m| m.role == crate::content::Role::User).cloned().collect(),
+            depth: head.depth,
+            trace: head.trace.clone(),
+            driver: Notify::new(),
+            agent: Notify::new(),
+            hooked: AtomicBool::new(false),
+            canceled: AtomicBool::new(false),
+            shared: Mutex::new(Shared {
+                replay,
+                head,
+                entries: vec![],
+                entry_bytes: 0,
+                journal: vec![],
+                queued: 0,
+                durable: 0,
+                born,
+                events: task.seq,
+                artifacts: task.artifacts.iter().map(|artifact| (artifact.id.clone(), None)).collect(),
+                branches: 0,
+                branches_waiting: 0,
+                root_waiting: false,
+                busy: 0,
+                wake_at: None,
+                short: None,
+            }),
+            engine,
+        };
+        if task.state == State::Submitted {
+            let working = Status { state: State::Working, message: None };
+            let at = run.engine.clock.now();
+            let shared = run.shared.get_mut().unwrap_or_else(PoisonError::into_inner);
+            shared.push(at, Event::Status(working), 0);
+        }
+        run
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // The agent's side.
+
+    /// Buffers an event, when there is room. `mark`: the emitting scope and where it stands with this.
+    pub(crate) async fn emit(
+        &self,
+        mark: Option<(&str, Mark)>,
+        size: usize,
+        event: impl FnOnce(&mut Artifacts<'_>) -> Result<Event, AgentError>,
+    ) -> Result<(), AgentError> {
+        let mut event = Some(event);
+        loop {
+            let mut room = std::pin::pin!(self.agent.notified());
+            room.as_mut().enable();
+            {
+                let mut shared = self.lock();
+                if shared.has_room() {
+                    self.check_caps(&shared, size)?;
+                    let Some(event) = event.take() else { return Ok(()) };
+                    let event = event(&mut Artifacts(&mut shared.artifacts))?;
+                    shared.push(self.engine.clock.now(), event, size);
+                    if let Some((scope, mark)) = mark {
+                        match shared.head.marks.get_mut(scope) {
+                            Some(known) => *known = mark,
+                            None => drop(shared.head.marks.insert(scope.to_owned(), mark)),
+                        }
+                    }
+                    drop(shared);
+                    self.driver.notify_one();
+                    return Ok(());
+                }
+            }
+            room.await;
+        }
+    }
+
+    fn check_caps(&self, shared: &Shared, size: usize) -> Result<(), AgentError> {
+        let limits = &self.engine.options.limits;
+        if shared.events >= limits.events_per_task {
+            return Err(AgentError::Misuse(format!(
+                "events_per_task: a task has at most {} events",
+                limits.events_per_task
+            )));
+        }
+        if shared.head.bytes + size as u64 > limits.bytes_per_task {
+            return Err(AgentError::Misuse(format!(
+                "bytes_per_task: a task holds at most {} bytes",
+                limits.bytes_per_task
+            )));
+        }
+        Ok(())
+    }
+
+    /// Where a scope stood at the last commit of an earlier run.
+    pub(crate) fn mark(&self, scope: &str) -> Mark {
+        self.lock().head.marks.get(scope).copied().unwrap_or_default()
+    }
+
+    /// Notes that a chunk which is in the log already was written by this scope.
+    pub(crate) fn skip_chunk(&self, id: &str, scope: &str) -> Result<(), AgentError> {
+        Artifacts(&mut self.lock().artifacts).index(id, scope).map(|_| ())
+    }
+
+    /// Runs a question against what earlier runs did.
+    pub(crate) fn replayed<T>(&self, look: impl FnOnce(&Replay) -> T) -> T {
+        look(&self.lock().replay)
+    }
+
+    /// Waits until the task is durable.
+    pub(crate) async fn born(&self) {
+        self.until(|shared| shared.born.then_some(())).await;
+    }
+
+    /// Puts a record, and an event with it, and waits until both are durable.
+    pub(crate) async fn record(&self, record: Record, event: Option<Event>) {
+        let ticket = {
+            let mut shared = self.lock();
+            shared.journal.push(record.encode());
+            shared.replay.add(record);
+            match event {
+                Some(event) => shared.push(self.engine.clock.now(), event, 0),
+                None => shared.queued += 1,
+            }
+            shared.queued
+        };
+        self.driver.notify_one();
+        self.until(|shared| (shared.durable >= ticket).then_some(())).await;
+    }
+
+    /// Waits for the answer to a question. The run may be dropped meanwhile; then it never returns.
+    pub(crate) async fn answer(&self, question: &str, scope: &str) -> Answer {
+        if let Some(answer) = self.replayed(|replay| replay.answer(question).cloned()) {
+            return answer;
+        }
+        let _waiting = self.wait_in(scope, None);
+        self.until(|shared| shared.replay.answer(question).cloned()).await
+    }
+
+    /// Says that a scope waits for somebody, or for a time, until the guard is dropped.
+    pub(crate) fn wait_in(&self, scope: &str, wake_at: Option<Timestamp>) -> Waiting<'_> {
+        let root = scope.is_empty();
+        {
+            let mut shared = self.lock();
+            match root {
+                true => shared.root_waiting = true,
+                false => shared.branches_waiting += 1,
+            }
+            if let Some(at) = wake_at {
+                shared.wake_at = Some(shared.wake_at.map_or(at, |earlier| earlier.min(at)));
+            }
+        }
+        self.driver.notify_one();
+        Waiting { run: self, root }
+    }
+
+    /// Says that work is under way that the driver must not park, until the guard is dropped.
+    pub(crate) fn busy(&self) -> Busy<'_> {
+        self.lock().busy += 1;
+        Busy(self)
+    }
+
+    pub(crate) fn enter_branch(&self) {
+        self.lock().branches += 1;
+    }
+
+    pub(crate) fn leave_branch(&self) {
+        self.lock().branches -= 1;
+        self.driver.notify_one();
+    }
+
+    async fn until<T>(&self, mut ready: impl FnMut(&Shared) -> Option<T>) -> T {
+        loop {
+            let mut changed = std::pin::pin!(self.agent.notified());
+            changed.as_mut().enable();
+            if let Some(value) = ready(&self.lock()) {
+                return value;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn is_canceled(&self) -> bool {
+        self.canceled.load(Ordering::Acquire)
+    }
+
+    /// Waits until somebody wants the task to end.
+    pub(crate) async fn canceled(&self) {
+        self.until(|_| self.is_canceled().then_some(())).await;
+    }
+
+    // The driver's side, and that of the commands.
+
+    /// Tells the run that its task is to be canceled.
+    pub(crate) fn cancel(&self) {
+        self.canceled.store(true, Ordering::Release);
+        self.agent.notify_waiters();
+        self.driver.notify_one();
+    }
+
+    /// Tells the run an answer that is durable already.
+    pub(crate) fn answered(&self, question: String, answer: Answer) {
+        self.lock().replay.add(Record::Answered { question, answer });
+        self.agent.notify_waiters();
+        self.driver.notify_one();
+    }
+
+    /// Takes over what the journal holds by now.
+    pub(crate) fn refresh(&self, replay: Replay) {
+        self.lock().replay = replay;
+        self.agent.notify_waiters();
+    }
+
+    /// Takes everything that waits for a commit.
+    pub(crate) fn take(&self) -> Option<Work> {
+        let mut shared = self.lock();
+        if shared.entries.is_empty() && shared.journal.is_empty() {
+            return None;
+        }
+        let work = shared.take();
+        drop(shared);
+        self.agent.notify_waiters();
+        Some(work)
+    }
+
+    /// Takes what is left together with the event that ends or parks the run, if there is one.
+    pub(crate) fn take_last(&self, last: Option<Event>) -> Work {
+        let mut shared = self.lock();
+        if let Some(event) = last {
+            shared.push(self.engine.clock.now(), event, 0);
+        }
+        shared.take()
+    }
+
+    /// Takes the first work of a task that is not in the store yet, behind the message that makes it.
+    pub(crate) fn take_first(&self, made_by: Entry, last: Option<Event>) -> Work {
+        let mut shared = self.lock();
+        if let Some(event) = last {
+            shared.push(self.engine.clock.now(), event, 0);
+        }
+        shared.entries.insert(0, made_by);
+        shared.take()
+    }
+
+    /// Says that taken work is durable.
+    pub(crate) fn done(&self, work: &Work) {
+        {
+            let mut shared = self.lock();
+            shared.durable = shared.durable.max(work.ticket);
+            shared.born = true;
+        }
+        self.agent.notify_waiters();
+    }
+
+    /// Whether nothing goes on in the agent but waiting, so that the run can be let go; with the time at
+    /// which it wants to be run again by itself.
+    pub(crate) fn parkable(&self) -> Option<Option<Timestamp>> {
+        let shared = self.lock();
+        let waits = match shared.branches {
+            0 => shared.root_waiting,
+            branches => shared.branches_waiting >= branches,
+        };
+        let idle = shared.busy == 0 && shared.entries.is_empty() && shared.journal.is_empty();
+        (waits && idle && shared.born).then_some(shared.wake_at)
+    }
+
+    /// Adds to the time that the agent has run.
+    pub(crate) fn ran(&self, ms: u64) {
+        self.lock().head.ran_ms += ms;
+    }
+
+    pub(crate) fn ran_ms(&self) -> u64 {
+        self.lock().head.ran_ms
+    }
+
+    /// Notes that a line of work was let go before it had emitted what an earlier run had.
+    pub(crate) fn fell_short(&self, scope: &str) {
+        self.lock().short = Some(scope.to_owned());
+    }
+
+    /// An agent that returns and has emitted less than before its restart did something else.
+    pub(crate) fn check_replayed(&self) -> Result<(), AgentError> {
+        match &self.lock().short {
+            None => Ok(()),
+            Some(scope) => Err(AgentError::Nondeterministic(format!(
+                "in scope {scope:?} it ended before it had emitted what it emitted before the restart"
+            ))),
+        }
+    }
+
+    pub(crate) fn can_ask(&self) -> bool {
+        self.lock().head.can_ask
+    }
+
+    pub(crate) fn can_sample(&self) -> bool {
+        self.lock().head.can_sample
+    }
+}
+
+impl Shared {
+    fn has_room(&self) -> bool {
+        self.entries.len() < BUFFER_ENTRIES && self.entry_bytes < BUFFER_BYTES
+    }
+
+    fn push(&mut self, at: Timestamp, event: Event, size: usize) {
+        self.entries.push(Entry(at, event));
+        self.entry_bytes += size;
+        self.head.bytes += size as u64;
+        self.events += 1;
+        self.queued += 1;
+    }
+
+    fn take(&mut self) -> Work {
+        self.entry_bytes = 0;
+        let entries: Arc<[Entry]> = std::mem::take(&mut self.entries).into();
+        Work {
+            state: last_state(&entries),
+            entries,
+            journal: std::mem::take(&mut self.journal),
+            head: self.head.clone(),
+            ticket: self.queued,
+        }
+    }
+}
+
+/// The state that a run of entries leads to. Only the runner's own events: an answer comes from outside.
+pub(crate) fn last_state(entries: &[Entry]) -> Option<(State, Timestamp)> {
+    entries.iter().rev().find_map(|entry| match entry.event() {
+        Event::Status(status) => Some((status.state, entry.at())),
+        Event::Question(question) => Some((crate::task::state_while_asking(question), entry.at())),
+        _ => None,
+    })
+}
+
+/// The task's artifacts by position, while the lock is held.
+pub(crate) struct Artifacts<'a>(&'a mut Vec<(String, Option<String>)>);
+
+impl Artifacts<'_> {
+    /// The position of an artifact that this scope writes.
+    pub(crate) fn index(&mut self, id: &str, scope: &str) -> Result<u32, AgentError> {
+        let index = match self.0.iter().position(|(known, _)| known == id) {
+            Some(index) => index,
+            None => {
+                self.0.push((id.to_owned(), None));
+                self.0.len() - 1
+            }
+        };
+        let writer = &mut self.0[index].1;
+        match writer {
+            Some(writer) if writer == scope => {}
+            // A step that is redone replaces what it wrote, so nobody else may have written there.
+            Some(writer) => {
+                return Err(AgentError::Misuse(format!(
+                    "artifact {id:?} is written by {writer:?} and by {scope:?}: a step or a branch writes its own artifacts"
+                )));
+            }
+            None => *writer = Some(scope.to_owned()),
+        }
+        Ok(index as u32)
+    }
+}
+
+/// A scope that waits.
+pub(crate) struct Waiting<'a> {
+    run: &'a Run,
+    root: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut shared = self.run.lock();
+        match self.root {
+            true => shared.root_waiting = false,
+            false => shared.branches_waiting -= 1,
+        }
+        if !shared.root_waiting && shared.branches_waiting == 0 {
+            shared.wake_at = None;
+        }
+    }
+}
+
+/// Work that must not be parked.
+pub(crate) struct Busy<'a>(&'a Run);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.lock().busy -= 1;
+        self.0.driver.notify_one();
+    }
+}

@@ -1,0 +1,176 @@
+//! What is served, and how: the front door for programs that bring their own agents.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use nuncio_engine::{Agent, Catalog, Options, outbox::OutboxOptions};
+use nuncio_server::ServerOptions;
+
+use crate::{End, Running, Signals, StartError, running};
+
+/// A server that has not started yet.
+///
+/// Without further words it listens on `127.0.0.1:8080` and keeps its tasks in `./nuncio-data`.
+pub struct Nuncio {
+    pub(crate) agents: Vec<Arc<dyn Agent>>,
+    pub(crate) default_agent: Option<String>,
+    pub(crate) listen: String,
+    pub(crate) allow_remote: bool,
+    pub(crate) data: PathBuf,
+    pub(crate) store_dir: Option<PathBuf>,
+    pub(crate) allow_private_webhooks: bool,
+    pub(crate) options: Options,
+    pub(crate) outbox: OutboxOptions,
+    pub(crate) server: ServerOptions,
+}
+
+impl Default for Nuncio {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Nuncio {
+    /// A server without agents.
+    pub fn new() -> Self {
+        Self {
+            agents: vec![],
+            default_agent: None,
+            listen: "127.0.0.1:8080".into(),
+            allow_remote: false,
+            data: "nuncio-data".into(),
+            store_dir: None,
+            allow_private_webhooks: false,
+            options: Options::default(),
+            outbox: OutboxOptions::default(),
+            server: ServerOptions::default(),
+        }
+    }
+
+    /// Adds an agent. The first one answers at the root.
+    #[must_use]
+    pub fn agent(self, agent: impl Agent) -> Self {
+        self.agents([Arc::new(agent) as Arc<dyn Agent>])
+    }
+
+    /// Adds agents.
+    #[must_use]
+    pub fn agents(mut self, agents: impl IntoIterator<Item = Arc<dyn Agent>>) -> Self {
+        self.agents.extend(agents);
+        self
+    }
+
+    /// Names the agent that answers at the root.
+    #[must_use]
+    pub fn default_agent(mut self, name: impl Into<String>) -> Self {
+        self.default_agent = Some(name.into());
+        self
+    }
+
+    /// Where to listen; port 0 takes a free one.
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.listen = address.into();
+        self
+    }
+
+    /// Allows addresses that other machines can reach. Whoever reaches the server may use its agents.
+    #[must_use]
+    pub fn allow_remote(mut self, allow: bool) -> Self {
+        self.allow_remote = allow;
+        self
+    }
+
+    /// The folder in which everything is kept. One server holds it at a time.
+    #[must_use]
+    pub fn data(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.data = dir.into();
+        self
+    }
+
+    /// Another folder for the tasks alone.
+    #[must_use]
+    pub fn store_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.store_dir = Some(dir.into());
+        self
+    }
+
+    /// What cards say, where clients reach the server by another address than it listens on.
+    #[must_use]
+    pub fn public_url(mut self, url: impl Into<String>) -> Self {
+        self.server.public_url = Some(url.into());
+        self
+    }
+
+    /// Allows webhooks to addresses of this machine and of private networks.
+    #[must_use]
+    pub fn allow_private_webhooks(mut self, allow: bool) -> Self {
+        self.allow_private_webhooks = allow;
+        self
+    }
+
+    /// How the engine works and what it bears.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How webhooks are delivered.
+    #[must_use]
+    pub fn outbox_options(mut self, options: OutboxOptions) -> Self {
+        self.outbox = options;
+        self
+    }
+
+    /// How the HTTP side works and what it bears.
+    #[must_use]
+    pub fn server_options(mut self, options: ServerOptions) -> Self {
+        self.server = options;
+        self
+    }
+
+    /// Starts, and returns as soon as requests are taken. The server runs until [`Running::stop`].
+    pub async fn start(self) -> Result<Running, StartError> {
+        running::start(self).await
+    }
+
+    /// Starts, says on the standard output where the server is, and serves until Ctrl-C or SIGTERM. What
+    /// runs is handed back to the store then. A second Ctrl-C does not wait for that.
+    pub async fn serve(self) -> Result<(), StartError> {
+        use std::io::Write as _;
+        let signals = Signals::new()?;
+        let running = self.start().await?;
+        let _ = write!(std::io::stdout(), "{}", running.places());
+        match running.until(signals).await {
+            End::Stopped | End::AtOnce => Ok(()),
+        }
+    }
+
+    pub(crate) fn catalog(&self) -> Result<Catalog, StartError> {
+        if self.agents.is_empty() {
+            return Err(StartError::NoAgents);
+        }
+        let mut catalog = Catalog::default();
+        for agent in &self.agents {
+            catalog.add(Arc::clone(agent))?;
+        }
+        if let Some(name) = &self.default_agent {
+            catalog.set_default(name)?;
+        }
+        Ok(catalog)
+    }
+
+    /// The address to listen on, if it may be.
+    pub(crate) fn address(&self) -> Result<SocketAddr, StartError> {
+        let found = self.listen.to_socket_addrs().ok().and_then(|mut found| found.next());
+        let address = found.ok_or_else(|| StartError::Address(self.listen.clone()))?;
+        if !address.ip().is_loopback() && !self.allow_remote {
+            return Err(StartError::Remote(address));
+        }
+        Ok(address)
+    }
+}

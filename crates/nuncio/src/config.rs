@@ -1,0 +1,189 @@
+//! The effective configuration of `nuncio serve`, and where each value comes from.
+//!
+//! What was given (flags, environment, file) is text under a key; what is in effect is a [`Config`]. The two
+//! meet in `settings.rs`, one row a setting. A flag stands before the environment, that before the file, and
+//! that before the default, which is what `Config::default()` says.
+
+mod file;
+mod print;
+mod settings;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nuncio::{ServerOptions, engine::{Options, outbox::OutboxOptions}};
+
+pub(crate) use settings::{SETTINGS, Setting, Shape};
+
+/// What a server is started with.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) listen: String,
+    pub(crate) allow_remote: bool,
+    pub(crate) data: PathBuf,
+    pub(crate) store: Option<StoreUrl>,
+    pub(crate) default_agent: Option<String>,
+    pub(crate) agent_step: Duration,
+    pub(crate) bench_agent: bool,
+    pub(crate) allow_private_webhooks: bool,
+    pub(crate) log: String,
+    pub(crate) log_format: LogFormat,
+    pub(crate) engine: Options,
+    pub(crate) outbox: OutboxOptions,
+    pub(crate) server: ServerOptions,
+}
+
+/// Where tasks are kept, if not in the data folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// An SQLite database in a folder.
+    Sqlite(PathBuf),
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs, one object a line.
+    Json,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8080".into(),
+            allow_remote: false,
+            data: "./nuncio-data".into(),
+            store: None,
+            default_agent: None,
+            agent_step: nuncio_agents::AgentOptions::default().step,
+            bench_agent: false,
+            allow_private_webhooks: false,
+            log: "info".into(),
+            log_format: LogFormat::Text,
+            engine: Options::default(),
+            outbox: OutboxOptions::default(),
+            server: ServerOptions::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The folder with the tasks.
+    pub(crate) fn store_dir(&self) -> &Path {
+        match &self.store {
+            Some(StoreUrl::Sqlite(dir)) => dir,
+            None => &self.data,
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Nobody said anything.
+    Default,
+    /// A configuration file.
+    File(PathBuf),
+    /// An environment variable.
+    Environment(String),
+    /// The command line.
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// Why there is no effective configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The file that was named cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    /// The file is not TOML.
+    #[error("{} is not TOML: {message}", path.display())]
+    Syntax { path: PathBuf, message: String },
+    /// The file has a key that means nothing.
+    #[error("{}: there is no setting {key:?}{}", path.display(), nearest.as_ref().map(|near| format!(": did you mean {near:?}?")).unwrap_or_default())]
+    UnknownKey { path: PathBuf, key: String, nearest: Option<String> },
+    /// A value that its setting does not take.
+    #[error("{}: {why}", match source { Source::File(path) => format!("{}: {key}", path.display()), Source::Flag(name) | Source::Environment(name) => name.clone(), Source::Default => (*key).to_owned() })]
+    Value { key: &'static str, source: Source, why: String },
+}
+
+/// A configuration with the source of each value.
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    sources: BTreeMap<&'static str, Source>,
+    /// Things that are probably not meant so.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What was given on the command line: text by key.
+pub(crate) type Given = BTreeMap<&'static str, String>;
+
+/// The file that is read when none is named.
+const FILE: &str = "nuncio.toml";
+
+/// Puts the layers together. `file` must exist if it is named; without a name `nuncio.toml` is read where
+/// there is one.
+pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigError> {
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, value)| name.starts_with("NUNCIO_") && !value.is_empty())
+        .collect();
+    let named = file.map(Path::to_owned).or_else(|| environment.get("NUNCIO_CONFIG").map(PathBuf::from));
+    let path = named.or_else(|| Path::new(FILE).is_file().then(|| FILE.into()));
+    let from_file = path.as_deref().map(file::read).transpose()?.unwrap_or_default();
+
+    let (mut config, mut sources) = (Config::default(), BTreeMap::new());
+    for setting in SETTINGS {
+        let (text, source) = if let Some(text) = flags.get(setting.key) {
+            (text, Source::Flag(format!("--{}", setting.key)))
+        } else if let Some(text) = environment.get(&setting.environment()) {
+            (text, Source::Environment(setting.environment()))
+        } else if let (Some(text), Some(path)) = (from_file.get(setting.key), &path) {
+            (text, Source::File(path.clone()))
+        } else {
+            continue;
+        };
+        (setting.set)(&mut config, text)
+            .map_err(|why| ConfigError::Value { key: setting.key, source: source.clone(), why })?;
+        sources.insert(setting.key, source);
+    }
+    Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()) })
+}
+
+/// Variables are shared with the world, so that one which means nothing here is only worth a word.
+fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let known: Vec<String> = SETTINGS.iter().map(Setting::environment).collect();
+    let unknown = names.filter(|name| *name != "NUNCIO_CONFIG" && !known.contains(name));
+    unknown
+        .map(|name| match nearest(name, known.iter().map(String::as_str)) {
+            Some(near) => format!("{name} means nothing here: did you mean {near}?"),
+            None => format!("{name} means nothing here"),
+        })
+        .collect()
+}
+
+/// The known name that an unknown one was most likely meant to be.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    known
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, candidate)| candidate.to_owned())
+}

@@ -1,0 +1,54 @@
+//! Reading `nuncio.toml`: keys with their values as text. A key that means nothing is an error, because a
+//! limit that somebody believes to be set is worse than none.
+
+use std::{collections::BTreeMap, path::Path};
+
+use toml::{Table, Value};
+
+use super::{ConfigError, SETTINGS, nearest};
+
+/// The values of a file by their keys, sections as prefixes: `limits.events-per-task`.
+pub(super) fn read(path: &Path) -> Result<BTreeMap<&'static str, String>, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let table: Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| ConfigError::Syntax { path: path.to_owned(), message: error.to_string() })?;
+    let mut values = BTreeMap::new();
+    collect(path, "", &table, &mut values)?;
+    Ok(values)
+}
+
+fn collect(
+    path: &Path,
+    prefix: &str,
+    table: &Table,
+    values: &mut BTreeMap<&'static str, String>,
+) -> Result<(), ConfigError> {
+    for (name, value) in table {
+        let key = format!("{prefix}{name}");
+        // Both spellings are common in TOML; there is no setting that they could confuse.
+        let canonical = key.replace('_', "-");
+        if let Value::Table(section) = value
+            && SETTINGS.iter().any(|setting| setting.section() == Some(&canonical))
+        {
+            collect(path, &format!("{key}."), section, values)?;
+            continue;
+        }
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.key == canonical) else {
+            let nearest = nearest(&canonical, SETTINGS.iter().map(|setting| setting.key));
+            return Err(ConfigError::UnknownKey { path: path.to_owned(), key, nearest });
+        };
+        values.insert(setting.key, text_of(value));
+    }
+    Ok(())
+}
+
+/// A value as it would be given on the command line. What has no such form is refused by its setting.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}

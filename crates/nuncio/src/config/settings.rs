@@ -1,0 +1,208 @@
+//! The table of settings: one row for each, with how it is read from text and written back.
+
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+use super::{Config, LogFormat, StoreUrl};
+use crate::duration;
+
+/// One thing that an operator may set.
+pub(crate) struct Setting {
+    /// The key in `nuncio.toml`, with its section; without a section it is also the flag.
+    pub(crate) key: &'static str,
+    /// How the value looks.
+    pub(crate) shape: Shape,
+    /// What a value is called in the help.
+    pub(crate) value_name: &'static str,
+    /// What it does.
+    pub(crate) about: &'static str,
+    /// The value as text; `None` where there is none.
+    pub(crate) get: fn(&Config) -> Option<String>,
+    /// Takes a value, or says why not.
+    pub(crate) set: fn(&mut Config, &str) -> Result<(), String>,
+}
+
+/// How the value of a setting looks in TOML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// A string.
+    Text,
+    /// A number.
+    Whole,
+    /// True or false; on the command line the flag alone is enough.
+    Switch,
+    /// Several strings; with commas on the command line.
+    List,
+}
+
+impl Setting {
+    /// The section in `nuncio.toml`.
+    pub(crate) fn section(&self) -> Option<&'static str> {
+        self.key.split_once('.').map(|(section, _)| section)
+    }
+
+    /// The environment variable.
+    pub(crate) fn environment(&self) -> String {
+        format!("NUNCIO_{}", self.key.replace(['-', '.'], "_").to_ascii_uppercase())
+    }
+}
+
+const fn row(
+    key: &'static str,
+    shape: Shape,
+    value_name: &'static str,
+    about: &'static str,
+    get: fn(&Config) -> Option<String>,
+    set: fn(&mut Config, &str) -> Result<(), String>,
+) -> Setting {
+    Setting { key, shape, value_name, about, get, set }
+}
+
+/// A row whose value is a field of the configuration.
+macro_rules! field {
+    ($key:literal, whole, $about:literal, $($field:ident).+) => {
+        row($key, Shape::Whole, "N", $about,
+            |config| Some(config.$($field).+.to_string()),
+            |config, text| whole(text).map(|value| config.$($field).+ = value))
+    };
+    ($key:literal, switch, $about:literal, $($field:ident).+) => {
+        row($key, Shape::Switch, "BOOL", $about,
+            |config| Some(config.$($field).+.to_string()),
+            |config, text| switch(text).map(|value| config.$($field).+ = value))
+    };
+    ($key:literal, duration, $about:literal, $($field:ident).+) => {
+        row($key, Shape::Text, "DURATION", $about,
+            |config| Some(duration::format(config.$($field).+)),
+            |config, text| positive(text).map(|value| config.$($field).+ = value))
+    };
+}
+
+/// Every setting, sections together.
+#[rustfmt::skip]
+pub(crate) static SETTINGS: &[Setting] = &[
+    row("listen", Shape::Text, "ADDR:PORT", "Where to listen; port 0 takes a free one",
+        |config| Some(config.listen.clone()),
+        |config, text| { config.listen = text.into(); Ok(()) }),
+    field!("allow-remote", switch, "Allow --listen to name an address that other machines can reach", allow_remote),
+    row("data", Shape::Text, "DIR", "The folder in which everything is kept",
+        |config| Some(config.data.display().to_string()),
+        |config, text| { config.data = text.into(); Ok(()) }),
+    row("store", Shape::Text, "URL", "Where tasks are kept, if not in the data folder: sqlite:DIR",
+        |config| config.store.as_ref().map(|StoreUrl::Sqlite(dir)| format!("sqlite:{}", dir.display())),
+        |config, text| store(text).map(|url| config.store = Some(url))),
+    row("public-url", Shape::Text, "URL", "The address that cards name, where clients use another than the server listens on",
+        |config| config.server.public_url.clone(),
+        |config, text| public_url(text).map(|url| config.server.public_url = Some(url))),
+    row("allowed-hosts", Shape::List, "NAMES", "Further host names under which the server answers, with commas between",
+        |config| Some(config.server.allowed_hosts.join(",")),
+        |config, text| { config.server.allowed_hosts = list(text); Ok(()) }),
+    row("default-agent", Shape::Text, "NAME", "The agent that answers at the root",
+        |config| config.default_agent.clone(),
+        |config, text| { config.default_agent = Some(text.into()); Ok(()) }),
+    row("agent-step", Shape::Text, "DURATION", "How long one step of the built-in agents takes",
+        |config| Some(duration::format(config.agent_step)),
+        |config, text| duration::parse(text).map(|value| config.agent_step = value)),
+    field!("bench-agent", switch, "Serve the agent `bench` too, for measurements, as the default one", bench_agent),
+    field!("strict-cards", switch, "Make the well-known card strictly A2A 1.0, also for older clients", server.strict_cards),
+    field!("idempotent-message-ids", switch, "Take a message whose id came before for a repeat of it", engine.idempotent_message_ids),
+    field!("allow-private-webhooks", switch, "Allow webhooks to this machine and to private networks", allow_private_webhooks),
+    field!("max-running", whole, "Tasks that run at once", engine.max_running),
+    field!("max-queued", whole, "Tasks that may wait for one of them to end", engine.max_queued),
+    field!("time-limit", duration, "How long an agent may run, waiting not counted", engine.time_limit),
+    row("cancel-grace", Shape::Text, "DURATION", "How long a canceled agent may tidy up",
+        |config| Some(duration::format(config.engine.cancel_grace)),
+        |config, text| duration::parse(text).map(|value| config.engine.cancel_grace = value)),
+    field!("retention", duration, "How long ended tasks are kept", engine.retention),
+    field!("stop-within", duration, "How long a graceful stop may take", engine.stop_within),
+    field!("lease", duration, "How long a node's tasks stay its own without a sign of life", engine.lease),
+    field!("claim-poll", duration, "The longest wait before due tasks are looked for again", engine.claim_poll),
+    field!("expiry-poll", duration, "How often ended tasks are looked through", engine.expiry_poll),
+    row("log", Shape::Text, "FILTER", "What is logged: error, warn, info, debug, trace, or a filter by module",
+        |config| Some(config.log.clone()),
+        |config, text| log_filter(text).map(|()| config.log = text.into())),
+    row("log-format", Shape::Text, "FORMAT", "How log lines look: text or json",
+        |config| Some(match config.log_format { LogFormat::Text => "text", LogFormat::Json => "json" }.into()),
+        |config, text| log_format(text).map(|value| config.log_format = value)),
+
+    field!("limits.events-per-task", whole, "Events in a task's log", engine.limits.events_per_task),
+    field!("limits.bytes-per-task", whole, "Bytes of content in a task's log", engine.limits.bytes_per_task),
+    field!("limits.messages-per-task", whole, "Messages in a task's history", engine.limits.messages_per_task),
+    field!("limits.parts-per-message", whole, "Parts of one message", engine.limits.parts_per_message),
+    field!("limits.webhooks-per-task", whole, "Webhooks of a task", engine.limits.webhooks_per_task),
+    field!("limits.call-depth", whole, "Tasks that call each other in a row", engine.limits.call_depth),
+    field!("limits.id-bytes", whole, "Bytes of an id that a client chooses", engine.limits.id_bytes),
+
+    field!("http.max-body-bytes", whole, "Bytes of a request's body", server.limits.max_body_bytes),
+    field!("http.max-json-depth", whole, "Levels of nesting in a request's JSON", server.limits.max_json_depth),
+    field!("http.max-header-bytes", whole, "Bytes of a request's head", server.limits.max_header_bytes),
+    field!("http.max-headers", whole, "Fields of a request's head", server.limits.max_headers),
+    field!("http.max-connections", whole, "Connections at once", server.limits.max_connections),
+    field!("http.max-streams", whole, "Streams at once", server.limits.max_streams),
+    field!("http.header-timeout", duration, "How long a request's head may take to arrive", server.limits.header_timeout),
+    field!("http.body-timeout", duration, "How long a request's body may take to arrive", server.limits.body_timeout),
+    field!("http.keep-alive", duration, "How often a quiet stream says that it is alive", server.limits.keep_alive),
+
+    field!("webhooks.concurrency", whole, "Deliveries under way at one time", outbox.concurrency),
+    field!("webhooks.per-endpoint", whole, "The same, to one endpoint", outbox.per_endpoint),
+    field!("webhooks.timeout", duration, "How long one attempt may take", outbox.timeout),
+    field!("webhooks.first-retry", duration, "The wait after the first failure; each further one is twice as long", outbox.schedule.first),
+    field!("webhooks.longest-retry", duration, "The longest wait between two attempts", outbox.schedule.longest),
+    field!("webhooks.give-up-after", duration, "When a delivery becomes a dead letter: after waits of so much together", outbox.schedule.give_up_after),
+];
+
+fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    let digits: String = text.chars().filter(|c| *c != '_').collect();
+    digits.parse().map_err(|_| format!("expected a whole number, not {text:?}"))
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err(format!("expected true or false, not {text:?}")),
+    }
+}
+
+/// A length of time that is none of nothing: a loop that waits for it would not wait.
+fn positive(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        Duration::ZERO => Err("expected more than no time".into()),
+        duration => Ok(duration),
+    }
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+}
+
+fn store(text: &str) -> Result<StoreUrl, String> {
+    match text.split_once(':') {
+        Some(("sqlite", dir)) if !dir.is_empty() => {
+            let dir = dir.strip_prefix("//").unwrap_or(dir);
+            Ok(StoreUrl::Sqlite(PathBuf::from(dir)))
+        }
+        Some(("postgres" | "postgresql", _)) => {
+            Err("PostgreSQL is not in this version: leave it out for SQLite in the data folder, or name a folder with sqlite:DIR".into())
+        }
+        _ => Err(format!("expected sqlite:DIR, not {text:?}")),
+    }
+}
+
+fn public_url(text: &str) -> Result<String, String> {
+    match url::Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(text.trim_end_matches('/').into()),
+        _ => Err(format!("expected a URL with http or https, not {text:?}")),
+    }
+}
+
+fn log_filter(text: &str) -> Result<(), String> {
+    let parsed = tracing_subscriber::EnvFilter::try_new(text);
+    parsed.map(drop).map_err(|error| format!("{text:?} is no filter: {error}"))
+}
+
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(format!("expected text or json, not {text:?}")),
+    }
+}

@@ -1,0 +1,100 @@
+//! The server's own files in its data folder: where it can be reached, and the secret of its webhooks.
+//!
+//! `server.json` is how other commands on this machine find a running server and show that they may use the
+//! folder. It is written after the server listens and removed when it stops; after a crash it stays, and
+//! whoever reads it finds nobody at that address.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+
+use crate::StartError;
+
+const SERVER_FILE: &str = "server.json";
+const SECRET_FILE: &str = "webhook-secret";
+
+/// A running server, as its data folder tells of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Published {
+    /// Where it listens, as a URL for this machine.
+    pub url: String,
+    /// Its process.
+    pub pid: u32,
+    /// What `/admin` asks for. Whoever can read the folder may use it.
+    pub admin_token: String,
+}
+
+impl Published {
+    /// What the folder tells, if it tells anything.
+    pub fn read(data: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(data.join(SERVER_FILE)).ok()?).ok()
+    }
+
+    /// Tells it, to those who may read the folder's secrets.
+    pub(crate) fn write(&self, data: &Path) -> Result<(), StartError> {
+        let path = data.join(SERVER_FILE);
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        // Renamed into place, so that nobody reads half of it.
+        let draft = data.join(format!("{SERVER_FILE}.new"));
+        let written = fs::remove_file(&draft)
+            .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+            .and_then(|()| write_private(&draft, &text))
+            .and_then(|()| fs::rename(&draft, &path));
+        written.map_err(|source| StartError::DataDir { path, source })
+    }
+
+    /// Takes back what this process told.
+    pub(crate) fn remove(&self, data: &Path) {
+        if Self::read(data).as_ref() == Some(self) {
+            let _ = fs::remove_file(data.join(SERVER_FILE));
+        }
+    }
+}
+
+/// Makes the folder if it is missing.
+pub(crate) fn make(data: &Path) -> Result<(), StartError> {
+    fs::create_dir_all(data).map_err(|source| StartError::DataDir { path: data.to_owned(), source })
+}
+
+/// The secret that signs webhooks, in the form of Standard Webhooks. Made at the first start.
+pub(crate) fn webhook_secret(data: &Path) -> Result<String, StartError> {
+    let path = data.join(SECRET_FILE);
+    let failed = |path: &PathBuf, source| StartError::DataDir { path: path.clone(), source };
+    match fs::read_to_string(&path) {
+        Ok(secret) if !secret.trim().is_empty() => return Ok(secret.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(&path, error)),
+    }
+    let secret = format!("whsec_{}", BASE64_STANDARD.encode(random_bytes()?));
+    // The folder is ours alone (the store holds its lock), so that an empty file is a leftover.
+    let _ = fs::remove_file(&path);
+    write_private(&path, format!("{secret}\n").as_bytes()).map_err(|source| failed(&path, source))?;
+    Ok(secret)
+}
+
+/// A secret for one run of a server.
+pub(crate) fn admin_token() -> Result<String, StartError> {
+    Ok(BASE64_STANDARD.encode(random_bytes()?))
+}
+
+fn random_bytes() -> Result<[u8; 32], StartError> {
+    let mut bytes = [0; 32];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut bytes).map_err(|_| StartError::System("the system has no random numbers".into()))?;
+    Ok(bytes)
+}
+
+/// Writes a new file that only its owner reads.
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}

@@ -1,0 +1,46 @@
+//! An agent server whose tasks survive: one binary and the embedding library.
+//!
+//! Write an [`Agent`](prelude::Agent), give it to [`Nuncio`], and it is served: every request becomes a
+//! durable task that goes on after a crash, and that anyone follows from any event.
+//!
+//! ```no_run
+//! use nuncio::prelude::*;
+//!
+//! struct Greeter;
+//!
+//! #[async_trait]
+//! impl Agent for Greeter {
+//!     fn profile(&self) -> Profile {
+//!         Profile::new("greeter", "Greets whoever writes.")
+//!     }
+//!
+//!     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+//!         Ok(Outcome::said(format!("Hello! You said: {}", cx.input().joined_text())))
+//!     }
+//! }
+//!
+//! # async fn main_() -> Result<(), nuncio::StartError> {
+//! nuncio::Nuncio::new().agent(Greeter).serve().await
+//! # }
+//! ```
+
+mod builder;
+pub mod data_dir;
+mod error;
+mod running;
+
+pub use builder::Nuncio;
+pub use error::StartError;
+pub use nuncio_engine as engine;
+pub use nuncio_server::{HttpLimits, ServerOptions};
+pub use running::{End, Running, Signals};
+
+/// What an agent is written with.
+pub mod prelude {
+    pub use async_trait::async_trait;
+    pub use nuncio_engine::{
+        Agent, AgentError, Answer, Artifact, Chunk, Content, Level, Message, Outcome, Part, Profile, Role,
+        Skill, StepContext, TaskContext,
+    };
+    pub use serde_json::{Value, json};
+}

@@ -1,0 +1,226 @@
+//! A server that runs: the order of starting and of stopping.
+//!
+//! The store is opened first, because it says whether this process may be here at all; then the engine takes
+//! up what an earlier process left; then the server listens. Stopping goes the other way round, and all of
+//! it within `Options::stop_within`: what was not handed back by then is taken up after the next start, as
+//! after a crash.
+
+use std::{
+    fmt::{self, Write as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use nuncio_client::{
+    address::AddressPolicy,
+    outbound::{Outbound, OutboundOptions},
+};
+use nuncio_engine::{Engine, Parts, store::Store};
+use nuncio_server::{Server, ServerOptions};
+use nuncio_store::{SqliteOptions, SqliteStore};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    task::JoinHandle,
+};
+
+use crate::{
+    Nuncio, StartError,
+    data_dir::{self, Published},
+};
+
+/// A server that runs. Dropping it does not stop it: call [`Running::stop`].
+pub struct Running {
+    engine: Engine,
+    address: SocketAddr,
+    public_url: Option<String>,
+    data: PathBuf,
+    published: Published,
+    shutdown: watch::Sender<bool>,
+    server: JoinHandle<()>,
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Everything was handed back.
+    Stopped,
+    /// Somebody could not wait: the process is to end now. What ran is taken up after the next start.
+    AtOnce,
+}
+
+pub(crate) async fn start(nuncio: Nuncio) -> Result<Running, StartError> {
+    let address = nuncio.address()?;
+    let catalog = nuncio.catalog()?;
+    let data = nuncio.data.clone();
+    data_dir::make(&data)?;
+    let store_dir = nuncio.store_dir.as_ref().unwrap_or(&data);
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(store_dir, SqliteOptions::default())?);
+    let outbound = outbound(nuncio.allow_private_webhooks)?;
+
+    let mut parts = Parts::new(store, catalog);
+    parts.options = nuncio.options.clone();
+    let check = outbound.clone();
+    parts.check_webhook =
+        Box::new(move |hook| check.check_url(&hook.url).map(drop).map_err(|error| error.to_string()));
+    let engine = Engine::start(parts).await?;
+
+    match listen(nuncio, &engine, address, &outbound).await {
+        Ok(running) => Ok(running),
+        Err(error) => {
+            engine.stop().await;
+            Err(error)
+        }
+    }
+}
+
+async fn listen(
+    nuncio: Nuncio,
+    engine: &Engine,
+    address: SocketAddr,
+    _outbound: &Outbound,
+) -> Result<Running, StartError> {
+    let listener =
+        TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
+    let address = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+    let _secret = data_dir::webhook_secret(&nuncio.data)?;
+    let published = Published {
+        url: local_url(address),
+        pid: std::process::id(),
+        admin_token: data_dir::admin_token()?,
+    };
+    published.write(&nuncio.data)?;
+
+    let options = server_options(&nuncio, address, &published);
+    let public_url = options.public_url.clone();
+    let (shutdown, mut told) = watch::channel(false);
+    let server = Server::new(engine.clone(), options);
+    let server = tokio::spawn(async move {
+        let stop = async move { drop(told.wait_for(|stop| *stop).await) };
+        if let Err(error) = server.run(listener, stop).await {
+            tracing::error!(%error, "the server broke off");
+        }
+    });
+    Ok(Running { engine: engine.clone(), address, public_url, data: nuncio.data, published, shutdown, server })
+}
+
+fn outbound(allow_private: bool) -> Result<Outbound, StartError> {
+    let policy = AddressPolicy { allow_private };
+    Ok(Outbound::new(OutboundOptions { policy, ..OutboundOptions::default() })?)
+}
+
+/// The options as they were given, with the names under which this address is reached.
+fn server_options(nuncio: &Nuncio, address: SocketAddr, published: &Published) -> ServerOptions {
+    let mut options = nuncio.server.clone();
+    options.admin_token = Some(published.admin_token.clone());
+    if !address.ip().is_loopback() {
+        if !address.ip().is_unspecified() {
+            options.allowed_hosts.push(match address.ip() {
+                IpAddr::V4(ip) => ip.to_string(),
+                IpAddr::V6(ip) => format!("[{ip}]"),
+            });
+        } else if options.public_url.is_none() && options.allowed_hosts.is_empty() {
+            // It listens everywhere and was told no name: any may be right.
+            options.any_host = true;
+        }
+    }
+    options
+}
+
+/// The address as a URL that this machine can use.
+fn local_url(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where programs on this machine reach it.
+    pub fn url(&self) -> &str {
+        &self.published.url
+    }
+
+    /// The engine behind it, for calls without a transport.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Where everything is, for people.
+    pub fn places(&self) -> impl fmt::Display {
+        let base = self.public_url.as_deref().unwrap_or(&self.published.url).trim_end_matches('/');
+        let default = self.engine.catalog().default_agent().map(|agent| agent.profile.name.clone());
+        let mut agents = String::new();
+        for agent in self.engine.catalog().iter() {
+            let name = &agent.profile.name;
+            let mark = if Some(name) == default.as_ref() { " (default)" } else { "" };
+            let comma = if agents.is_empty() { "" } else { ", " };
+            let _ = write!(agents, "{comma}{name}{mark}");
+        }
+        let data = std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone());
+        format!(
+            "Agents:   {agents}\nCard:     {base}/.well-known/agent-card.json\nEndpoint: {base}/\n\
+             Health:   {base}/healthz\nData:     {}\n",
+            data.display()
+        )
+    }
+
+    /// Waits for Ctrl-C or SIGTERM, then stops. A second one of them does not wait for the end of that.
+    pub async fn until(self, mut signals: Signals) -> End {
+        signals.next().await;
+        tracing::info!("stopping; another Ctrl-C ends at once");
+        tokio::select! {
+            () = self.stop() => End::Stopped,
+            () = signals.next() => End::AtOnce,
+        }
+    }
+
+    /// Takes no new work, ends streams with their cursor, answers open requests, and hands running tasks
+    /// back to the store.
+    pub async fn stop(self) {
+        let within = self.engine.options().stop_within;
+        self.shutdown.send_replace(true);
+        self.engine.begin_stop();
+        let stopped = tokio::time::timeout(within, async {
+            let _ = self.server.await;
+            self.engine.stop().await;
+        });
+        if stopped.await.is_err() {
+            tracing::warn!("not everything was handed back in time; it is taken up after the next start");
+        }
+        self.published.remove(&self.data);
+    }
+}
+
+/// The signals that ask a process to end. From the moment that there is one of these they no longer end it
+/// by themselves, so it is made before anybody is told that the server is there.
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Listens for Ctrl-C and SIGTERM.
+    pub fn new() -> Result<Self, StartError> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| StartError::System(format!("cannot listen for signals: {error}")))
+        };
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

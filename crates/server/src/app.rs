@@ -1,0 +1,95 @@
+//! What all bindings share: the engine, the options, who is calling, and the places for streams.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, Response, StatusCode},
+    middleware::{self, Next},
+    routing::{any, get, post},
+};
+use nuncio_engine::{Caller, Engine, Error};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{
+    admin,
+    cards::{self, Cards},
+    gate::{HostCheck, Refusal},
+    health,
+    options::ServerOptions,
+    rpc,
+};
+
+pub(crate) struct App {
+    pub(crate) engine: Engine,
+    pub(crate) options: ServerOptions,
+    pub(crate) cards: Cards,
+    hosts: HostCheck,
+    streams: Arc<Semaphore>,
+}
+
+impl App {
+    pub(crate) fn new(engine: Engine, options: ServerOptions, base_url: &str) -> Self {
+        Self {
+            cards: Cards::new(engine.catalog(), base_url),
+            hosts: HostCheck::new(&options),
+            streams: Arc::new(Semaphore::new(options.limits.max_streams)),
+            engine,
+            options,
+        }
+    }
+
+    /// Who is calling. Before any authentication is configured there is one caller.
+    #[allow(clippy::unused_self, reason = "the seam where tokens will be verified")]
+    pub(crate) fn caller(&self, _headers: &HeaderMap) -> Caller {
+        Caller::local()
+    }
+
+    /// A place for one more stream.
+    pub(crate) fn place_for_stream(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Error::Busy {
+            why: format!("there are {} streams open (max_streams)", self.options.limits.max_streams),
+            retry_after: Duration::from_secs(1),
+        })
+    }
+
+    /// How many streams are open.
+    pub(crate) fn open_streams(&self) -> usize {
+        self.options.limits.max_streams - self.streams.available_permits()
+    }
+}
+
+/// Every address of the server.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    Router::new()
+        .route("/", any(rpc::root).get(cards::index))
+        .route("/agents/{name}", any(rpc::named))
+        .route("/agents/{name}/", any(rpc::named))
+        .route("/.well-known/agent-card.json", get(cards::root))
+        .route("/.well-known/agent.json", get(cards::root_legacy))
+        .route("/agents/{name}/.well-known/agent-card.json", get(cards::named))
+        .route("/agents/{name}/.well-known/agent.json", get(cards::named_legacy))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .route("/admin/dead-letters", get(admin::dead_letters))
+        .route("/admin/dead-letters/replay", post(admin::replay))
+        .fallback(not_found)
+        .layer(middleware::from_fn_with_state(Arc::clone(app), check_host))
+        .with_state(Arc::clone(app))
+}
+
+async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
+    match app.hosts.refuse(request.headers()) {
+        None => next.run(request).await,
+        Some(why) => rpc::refuse(&Refusal { status: StatusCode::FORBIDDEN, message: why.into() }),
+    }
+}
+
+async fn not_found() -> Response<Body> {
+    let message = "there is nothing here: agents are at / and /agents/{name}, cards at \
+                   /.well-known/agent-card.json, health at /healthz and /readyz";
+    rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message: message.into() })
+}

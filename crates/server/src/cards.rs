@@ -1,0 +1,180 @@
+//! Agent cards: made once at start, served with validators so that clients can keep them.
+
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{Path, State},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+};
+use jiff::{Timestamp, fmt::rfc2822};
+use nuncio_engine::Catalog;
+use nuncio_wire::a2a::card::{self, CardContext};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{app::App, gate::Refusal, rpc};
+
+/// The cards of all agents, in every generation.
+pub(crate) struct Cards {
+    agents: BTreeMap<String, Generations>,
+    default: Option<Generations>,
+    index: Document,
+    made: HeaderValue,
+}
+
+#[derive(Clone)]
+struct Generations {
+    both: Document,
+    v1: Document,
+    v0_3: Document,
+    v0_1: Document,
+}
+
+#[derive(Clone)]
+struct Document {
+    body: Bytes,
+    etag: HeaderValue,
+}
+
+impl Document {
+    fn new(value: &Value) -> Self {
+        let body = value.to_string();
+        let digest = Sha256::digest(body.as_bytes());
+        let hex: String = digest[..12].iter().map(|byte| format!("{byte:02x}")).collect();
+        let etag = HeaderValue::from_str(&format!("\"{hex}\"")).unwrap_or(HeaderValue::from_static("\"0\""));
+        Self { body: body.into(), etag }
+    }
+}
+
+impl Generations {
+    fn new(profile: &nuncio_engine::Profile, url: String) -> Self {
+        let cx = CardContext::new(url);
+        Self {
+            both: Document::new(&card::both(profile, &cx)),
+            v1: Document::new(&card::v1(profile, &cx)),
+            v0_3: Document::new(&card::v0_3(profile, &cx)),
+            v0_1: Document::new(&card::v0_1(profile, &cx)),
+        }
+    }
+}
+
+impl Cards {
+    /// `base_url`: where clients reach the server, without a trailing slash.
+    pub(crate) fn new(catalog: &Catalog, base_url: &str) -> Self {
+        let of = |registered: &nuncio_engine::catalog::Registered| {
+            Generations::new(&registered.profile, format!("{base_url}/agents/{}", registered.profile.name))
+        };
+        let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), of(agent))).collect();
+        // The default agent's card names the root, so that a client which knows only the server finds it.
+        let default = catalog.default_agent();
+        let index = json!({
+            "server": "nuncio",
+            "version": env!("CARGO_PKG_VERSION"),
+            "default": default.map(|agent| agent.profile.name.as_str()),
+            "agents": catalog.iter().map(|agent| json!({
+                "name": agent.profile.name,
+                "description": agent.profile.description,
+                "url": format!("{base_url}/agents/{}", agent.profile.name),
+                "card": format!("{base_url}/agents/{}/.well-known/agent-card.json", agent.profile.name),
+            })).collect::<Vec<_>>(),
+        });
+        let made = Timestamp::try_from(SystemTime::now()).unwrap_or_default();
+        let made = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&made).unwrap_or_default();
+        Self {
+            agents,
+            default: default.map(|agent| Generations::new(&agent.profile, format!("{base_url}/"))),
+            index: Document::new(&index),
+            made: HeaderValue::from_str(&made).unwrap_or(HeaderValue::from_static("")),
+        }
+    }
+
+    fn serve(&self, document: &Document, headers: &HeaderMap) -> Response<Body> {
+        let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+        let etag = document.etag.to_str().unwrap_or_default();
+        let unchanged = known.is_some_and(|known| {
+            known
+                .split(',')
+                .map(|tag| tag.trim().trim_start_matches("W/"))
+                .any(|tag| tag == etag || tag == "*")
+        });
+        let mut response = match unchanged {
+            true => Response::new(Body::empty()),
+            false => rpc::json(document.body.clone()),
+        };
+        if unchanged {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+        }
+        let headers = response.headers_mut();
+        headers.insert(header::ETAG, document.etag.clone());
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+        headers.insert(header::LAST_MODIFIED, self.made.clone());
+        headers.insert(header::VARY, HeaderValue::from_static("A2A-Version"));
+        response
+    }
+}
+
+fn pick<'a>(app: &App, cards: &'a Generations, headers: &HeaderMap) -> &'a Document {
+    let version = headers.get("a2a-version").and_then(|value| value.to_str().ok()).unwrap_or("");
+    match version.split('.').take(2).collect::<Vec<_>>()[..] {
+        ["1", ..] => &cards.v1,
+        ["0", "1"] => &cards.v0_1,
+        ["0", _] => &cards.v0_3,
+        _ if app.options.strict_cards => &cards.v1,
+        _ => &cards.both,
+    }
+}
+
+fn no_card() -> Response<Body> {
+    rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message: "there is no such agent here".into() })
+}
+
+/// `/.well-known/agent-card.json`
+pub(crate) async fn root(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
+    match &app.cards.default {
+        Some(cards) => app.cards.serve(pick(&app, cards, &headers), &headers),
+        None => no_card(),
+    }
+}
+
+/// `/.well-known/agent.json`, where 0.1 and 0.2 look.
+pub(crate) async fn root_legacy(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
+    match &app.cards.default {
+        Some(cards) => app.cards.serve(legacy(cards), &headers),
+        None => no_card(),
+    }
+}
+
+/// `/agents/{name}/.well-known/agent-card.json`
+pub(crate) async fn named(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    match app.cards.agents.get(&name) {
+        Some(cards) => app.cards.serve(pick(&app, cards, &headers), &headers),
+        None => no_card(),
+    }
+}
+
+/// `/agents/{name}/.well-known/agent.json`
+pub(crate) async fn named_legacy(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    match app.cards.agents.get(&name) {
+        Some(cards) => app.cards.serve(legacy(cards), &headers),
+        None => no_card(),
+    }
+}
+
+/// The card for clients older than the present address of cards.
+fn legacy(cards: &Generations) -> &Document {
+    &cards.v0_1
+}
+
+/// `/`: what is here.
+pub(crate) async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
+    app.cards.serve(&app.cards.index, &headers)
+}

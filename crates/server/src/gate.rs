@@ -1,0 +1,149 @@
+//! What a request must satisfy before anybody looks into it: a `Host` and an `Origin` that belong here, the
+//! right content type, and a body that is neither too large nor too slow.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderMap, HeaderValue, Request, StatusCode, header},
+};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::options::ServerOptions;
+
+/// Which names the server answers to. A page in a browser can reach a local server through a name that it
+/// made point there; it cannot choose the `Host` that the browser sends.
+pub(crate) struct HostCheck {
+    names: Vec<String>,
+    any: bool,
+}
+
+impl HostCheck {
+    pub(crate) fn new(options: &ServerOptions) -> Self {
+        let mut names: Vec<String> = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).into();
+        names.extend(options.allowed_hosts.iter().map(|host| host_name(host).to_ascii_lowercase()));
+        if let Some(authority) = options.public_url.as_deref().and_then(authority_of_url) {
+            names.push(host_name(authority).to_ascii_lowercase());
+        }
+        Self { names, any: options.any_host }
+    }
+
+    /// Why the request is refused, if it is.
+    pub(crate) fn refuse(&self, headers: &HeaderMap) -> Option<&'static str> {
+        if self.any {
+            return None;
+        }
+        let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else {
+            return Some("the request names no Host");
+        };
+        if !self.knows(host_name(host)) {
+            return Some(
+                "the Host of the request is not one of this server's names: \
+                 set --public-url, or allowed_hosts in nuncio.toml, if it should be",
+            );
+        }
+        match headers.get(header::ORIGIN).map(HeaderValue::to_str) {
+            None => None,
+            Some(Ok(origin)) if authority_of_url(origin).is_some_and(|a| self.knows(host_name(a))) => None,
+            Some(_) => Some("the Origin of the request does not belong to this server"),
+        }
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+/// The host without its port; an IPv6 address keeps its brackets.
+fn host_name(authority: &str) -> &str {
+    match authority.rfind(':') {
+        Some(colon) if !authority[colon..].contains(']') => &authority[..colon],
+        _ => authority,
+    }
+}
+
+fn authority_of_url(url: &str) -> Option<&str> {
+    let rest = url.split_once("://")?.1;
+    rest.split(['/', '?', '#']).next()
+}
+
+/// A request that is refused by its outside.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+}
+
+/// Whether the body is said to be JSON.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let Some(Ok(value)) = headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) else { return false };
+    let essence = value.split(';').next().unwrap_or("").trim();
+    essence.eq_ignore_ascii_case("application/json") || essence.eq_ignore_ascii_case("application/a2a+json")
+}
+
+/// Reads the whole body, within bounds.
+pub(crate) async fn read_body(
+    request: Request<Body>,
+    max: usize,
+    within: Duration,
+) -> Result<Bytes, Refusal> {
+    let too_large = || Refusal {
+        status: StatusCode::PAYLOAD_TOO_LARGE,
+        message: format!("the body is larger than {max} bytes (max_body_bytes)"),
+    };
+    let declared =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > max as u64) {
+        return Err(too_large());
+    }
+    let body = Limited::new(request.into_body(), max).collect();
+    match tokio::time::timeout(within, body).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => {
+            Err(Refusal { status: StatusCode::BAD_REQUEST, message: format!("the body broke off: {error}") })
+        }
+        Err(_) => Err(Refusal {
+            status: StatusCode::REQUEST_TIMEOUT,
+            message: format!("the body did not arrive within {within:?} (body_timeout)"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(host: &str, origin: Option<&str>, allowed: bool) {
+        let options = ServerOptions {
+            public_url: Some("https://agents.example.org/base".into()),
+            allowed_hosts: vec!["other.example:8443".into()],
+            ..ServerOptions::default()
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        let refused = HostCheck::new(&options).refuse(&headers);
+        assert_eq!(refused.is_none(), allowed, "{host} {origin:?}: {refused:?}");
+    }
+
+    #[test]
+    fn a_name_that_belongs_here_passes_and_no_other() {
+        check("localhost", None, true);
+        check("LOCALHOST:8080", None, true);
+        check("127.0.0.1:1", None, true);
+        check("[::1]:8080", None, true);
+        check("[::1]", None, true);
+        check("agents.example.org", None, true);
+        check("other.example", None, true);
+        check("evil.example", None, false);
+        check("localhost.evil.example", None, false);
+        check("127.0.0.1.evil.example", None, false);
+        check("localhost", Some("http://localhost:3000"), true);
+        check("localhost", Some("https://agents.example.org"), true);
+        check("localhost", Some("http://evil.example"), false);
+        check("localhost", Some("null"), false);
+    }
+}

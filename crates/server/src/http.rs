@@ -1,0 +1,95 @@
+//! Connections: accepted up to a cap, bounded in what their requests may be and how slowly they may come,
+//! and ended gracefully.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+};
+
+use crate::options::HttpLimits;
+
+/// The smallest read buffer that hyper allows.
+const MIN_BUFFER: usize = 8 * 1024;
+
+/// Serves until `shutdown`, then lets open requests end.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: &HttpLimits,
+    shutdown: impl Future<Output = ()>,
+    drain: Duration,
+) {
+    let places = Arc::new(Semaphore::new(limits.max_connections));
+    let (stop, stopping) = watch::channel(());
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_headers(limits.max_headers)
+        .max_buf_size(limits.max_header_bytes.max(MIN_BUFFER))
+        .pipeline_flush(true);
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, mostly: those in use will be given back.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+            () = &mut shutdown => break,
+        };
+        // Without it the first event of a stream waits 40 ms for the client's delayed acknowledgement.
+        let _ = stream.set_nodelay(true);
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tokio::spawn(refuse(stream));
+            continue;
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let mut stopping = stopping.clone();
+        tokio::spawn(async move {
+            let mut connection = std::pin::pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                _ = stopping.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended badly");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    drop(stop);
+    let all = u32::try_from(limits.max_connections).unwrap_or(u32::MAX);
+    if tokio::time::timeout(drain, places.acquire_many(all)).await.is_err() {
+        tracing::warn!("some connections did not end in time");
+    }
+}
+
+/// Says no in a way that any client understands.
+async fn refuse(mut stream: TcpStream) {
+    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+        content-type: text/plain\r\ncontent-length: 57\r\n\r\nThe server has as many connections as max_connections is.\n";
+    let _ = tokio::time::timeout(Duration::from_secs(1), async {
+        let _ = stream.write_all(ANSWER).await;
+        stream.shutdown().await
+    })
+    .await;
+}

@@ -1,0 +1,75 @@
+//! What an operator may set about the HTTP side. Every limit has a name and a default.
+
+use std::{sync::Arc, time::Duration};
+
+/// How the server presents itself and what it bears.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// What cards say, where clients reach the server by another address than it listens on.
+    pub public_url: Option<String>,
+    /// Names, beside loopback ones and that of `public_url`, under which the server answers.
+    pub allowed_hosts: Vec<String>,
+    /// Whether requests are answered whatever `Host` they name. For servers that are meant to be public.
+    pub any_host: bool,
+    /// Whether `/.well-known/agent-card.json` is strictly 1.0 even for clients that do not say so.
+    pub strict_cards: bool,
+    /// The secret that `/admin` asks for; without one there is no `/admin`.
+    pub admin_token: Option<String>,
+    /// What is refused for its size or slowness.
+    pub limits: HttpLimits,
+    /// Renders the figures for `/metrics`.
+    pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            public_url: None,
+            allowed_hosts: vec![],
+            any_host: false,
+            strict_cards: false,
+            admin_token: None,
+            limits: HttpLimits::default(),
+            metrics: None,
+        }
+    }
+}
+
+/// What is refused for its size or slowness.
+#[derive(Debug, Clone)]
+pub struct HttpLimits {
+    /// Bytes of a request's body.
+    pub max_body_bytes: usize,
+    /// Levels of nesting in a request's JSON.
+    pub max_json_depth: usize,
+    /// Bytes of a request's head.
+    pub max_header_bytes: usize,
+    /// Fields of a request's head.
+    pub max_headers: usize,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Streams at once.
+    pub max_streams: usize,
+    /// How long a request's head may take to arrive.
+    pub header_timeout: Duration,
+    /// How long a request's body may take to arrive.
+    pub body_timeout: Duration,
+    /// How often a quiet stream says that it is alive.
+    pub keep_alive: Duration,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 8 * 1024 * 1024,
+            max_json_depth: 64,
+            max_header_bytes: 32 * 1024,
+            max_headers: 100,
+            max_connections: 16_384,
+            max_streams: 8_192,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(15),
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! A2A over JSON-RPC: the binding, written once; the dialect is picked per request.
+//!
+//! Wire in, `read_call`, one engine call, `write_…`, wire out. What differs between the generations stands in
+//! `nuncio_wire::a2a`; what stands here is how a call travels over HTTP.
+
+use std::sync::Arc;
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{Path, State},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header},
+};
+use nuncio_engine::{Caller, Error, List, Reply, Submit, Task, catalog::Registered, webhook::WebhookConfig};
+use nuncio_wire::{
+    a2a::{Call, Choice, Dialect, Fault, Page, Problem, Send, View, choose},
+    jsonrpc::{self, Id},
+    sse,
+};
+
+use crate::{
+    app::App,
+    gate::{self, Refusal},
+    stream::{Begin, EventStream, event_stream},
+};
+
+/// The id of a webhook that came without one: setting it again replaces it.
+const DEFAULT_WEBHOOK: &str = "default";
+
+/// The endpoint of the default agent.
+pub(crate) async fn root(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    match app.engine.catalog().default_agent() {
+        Some(agent) => serve(&app, agent, request).await,
+        None => {
+            refuse(&Refusal { status: StatusCode::NOT_FOUND, message: "this server has no agents".into() })
+        }
+    }
+}
+
+/// The endpoint of the agent of that name.
+pub(crate) async fn named(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    request: Request<Body>,
+) -> Response<Body> {
+    match app.engine.catalog().get(&name) {
+        Ok(agent) => serve(&app, agent, request).await,
+        Err(error) => refuse(&Refusal { status: StatusCode::NOT_FOUND, message: error.to_string() }),
+    }
+}
+
+async fn serve(app: &Arc<App>, agent: &Registered, request: Request<Body>) -> Response<Body> {
+    let limits = &app.options.limits;
+    if request.method() != Method::POST {
+        let message = "an A2A endpoint takes POST requests with a JSON-RPC body".into();
+        let mut response = refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+        return response;
+    }
+    if !gate::is_json(request.headers()) {
+        let message = "the Content-Type of a request is application/json".into();
+        return refuse(&Refusal { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, message });
+    }
+    let query_version = request.uri().query().and_then(version_in_query).map(str::to_owned);
+    let headers = request.headers().clone();
+    let body = match gate::read_body(request, limits.max_body_bytes, limits.body_timeout).await {
+        Ok(body) => body,
+        Err(refusal) => return refuse(&refusal),
+    };
+    let request = match jsonrpc::parse(&body, limits.max_json_depth) {
+        Ok(request) => request,
+        Err(error) => {
+            let mut out = Vec::new();
+            jsonrpc::write_error(&mut out, error.id.as_ref(), error.code(), &error.message, None);
+            return json(out);
+        }
+    };
+    let version = headers.get("a2a-version").and_then(|v| v.to_str().ok()).or(query_version.as_deref());
+    let exchange =
+        Exchange { app, agent, headers: &headers, caller: app.caller(&headers), id: request.id.clone() };
+    let choice = match choose(version, &request.method) {
+        Ok(choice) => choice,
+        Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),
+    };
+    let dialect = match choice {
+        Choice::Fixed(dialect) => dialect,
+        Choice::ByTask => match exchange.dialect_of_task(&request).await {
+            Ok(dialect) => dialect,
+            Err(error) => return exchange.error(Dialect::V0_3, &error),
+        },
+    };
+    match dialect.read_call(&request.method, request.params) {
+        Ok(call) => exchange.answer(dialect, call).await,
+        Err(fault) => exchange.fault(dialect, &fault),
+    }
+}
+
+/// One request and what its answer needs.
+struct Exchange<'a> {
+    app: &'a Arc<App>,
+    agent: &'a Registered,
+    headers: &'a HeaderMap,
+    caller: Caller,
+    id: Option<Id>,
+}
+
+impl Exchange<'_> {
+    /// `tasks/get` and its like without a version: the task was made in 0.1, or it is spoken of in 0.3.
+    async fn dialect_of_task(&self, request: &jsonrpc::Request<'_>) -> Result<Dialect, Error> {
+        // Both dialects name the task in the same place; what else is wrong is found by the one chosen.
+        let call = Dialect::V0_1.read_call(&request.method, request.params);
+        let Ok(Call::Get { task, .. } | Call::Cancel { task, .. } | Call::Subscribe { task }) = call else {
+            return Ok(Choice::ByTask.settle(None));
+        };
+        match self.app.engine.get(&self.caller, &task).await {
+            Ok(task) => Ok(Choice::ByTask.settle(Some(&task.origin.dialect))),
+            Err(Error::NoSuchTask(_)) => Ok(Choice::ByTask.settle(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn answer(&self, dialect: Dialect, call: Call) -> Response<Body> {
+        let streams = matches!(call, Call::Stream(_) | Call::Subscribe { .. });
+        let answered = match call {
+            Call::Stream(send) => self.stream(dialect, *send).await,
+            Call::Subscribe { task } => self.subscribe(dialect, &task).await,
+            Call::ExtendedCard => {
+                let message = "this agent has no extended card";
+                return self.fault(dialect, &dialect.problem(Problem::UnsupportedOperation, message));
+            }
+            call => self.unary(dialect, call).await,
+        };
+        match answered {
+            Ok(response) => response,
+            // A plain JSON body reaches the official 0.3 client as an opaque error: there it is an event.
+            Err(error) if streams && dialect == Dialect::V0_3 && !matches!(error, Error::Busy { .. }) => {
+                let mut out = Vec::new();
+                sse::frame(&mut out, None, |out| {
+                    dialect.write_fault(out, self.id.as_ref(), &self.fault_of(dialect, &error));
+                });
+                event_stream(Body::from(out))
+            }
+            Err(error) => self.error(dialect, &error),
+        }
+    }
+
+    async fn unary(&self, dialect: Dialect, call: Call) -> Result<Response<Body>, Error> {
+        let engine = &self.app.engine;
+        let mut out = Vec::with_capacity(1024);
+        match call {
+            Call::Send(send) => {
+                let (blocking, view) = (send.blocking, View::history(send.history_length));
+                let mut task = self.take(dialect, *send).await?;
+                if blocking {
+                    task = engine.settle(&self.caller, task).await?;
+                }
+                self.result(&mut out, |out| dialect.write_sent(out, &task, view));
+            }
+            Call::Get { task, history_length } => {
+                let task = engine.get(&self.caller, &task).await?;
+                self.result(&mut out, |out| dialect.write_task(out, &task, View::history(history_length)));
+            }
+            Call::Cancel { task, .. } => {
+                let task = engine.cancel(&self.caller, &task).await?;
+                self.result(&mut out, |out| dialect.write_task(out, &task, View::default()));
+            }
+            Call::List(list) => {
+                let view = View { history_length: list.history_length, artifacts: list.include_artifacts };
+                let page_size = list.page_size;
+                let query = List {
+                    context: list.context,
+                    state: list.state,
+                    agent: None,
+                    since: list.since,
+                    page_token: list.page_token,
+                    page_size,
+                };
+                let listed = engine.list(&self.caller, query).await?;
+                let next = listed.next_page_token.as_deref();
+                let page = Page { tasks: &listed.tasks, view, page_size, total: listed.total, next };
+                self.result(&mut out, |out| dialect.write_list(out, &page));
+            }
+            Call::SetWebhook { task, config } => {
+                let config = engine.put_webhook(&self.caller, &task, named_webhook(config)).await?;
+                self.result(&mut out, |out| dialect.write_webhook(out, &task, &config));
+            }
+            Call::GetWebhook { task, id } => {
+                let config = engine.webhook(&self.caller, &task, id.as_deref()).await?;
+                self.result(&mut out, |out| dialect.write_webhook(out, &task, &config));
+            }
+            Call::ListWebhooks { task, page_size, page_token } => {
+                let configs = engine.webhooks(&self.caller, &task).await?;
+                let (page, next) = page_of(&configs, page_size, page_token.as_deref());
+                self.result(&mut out, |out| dialect.write_webhooks(out, &task, page, next));
+            }
+            Call::DeleteWebhook { task, id } => {
+                engine.delete_webhook(&self.caller, &task, &id).await?;
+                self.result(&mut out, |out| dialect.write_deleted(out));
+            }
+            Call::Stream(_) | Call::Subscribe { .. } | Call::ExtendedCard => {
+                return Err(Error::Internal("not a call with one answer".into()));
+            }
+        }
+        Ok(json(out))
+    }
+
+    /// Gives a message to the engine: a new task, or one that exists.
+    async fn take(&self, dialect: Dialect, send: Send) -> Result<Task, Error> {
+        let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
+        if let Some(task) = send.task_id {
+            let reply = Reply { task, context: send.context_id, message: send.message, webhooks };
+            return self.app.engine.reply(&self.caller, reply).await;
+        }
+        let mut submit = Submit::new(&self.agent.profile.name, send.message);
+        submit.context = send.context_id;
+        submit.client_id = send.client_task_id;
+        submit.metadata = send.metadata;
+        submit.dialect = dialect.name().to_owned();
+        submit.idempotency_key = self.header("idempotency-key").map(|key| format!("key:{key}"));
+        submit.webhooks = webhooks;
+        submit.accepted_output_modes = send.accepted_output_modes;
+        submit.trace = self.header("traceparent").map(str::to_owned);
+        self.app.engine.submit(&self.caller, submit).await
+    }
+
+    async fn stream(&self, dialect: Dialect, send: Send) -> Result<Response<Body>, Error> {
+        self.check_streaming()?;
+        // Before the message is taken: a refusal must not leave a task behind.
+        let place = self.app.place_for_stream()?;
+        let follow_up = send.task_id.is_some();
+        let task = self.take(dialect, send).await?;
+        let existed = follow_up || task.history.len() > 1;
+        let (name, after) = (task.origin.id.to_string(), if existed { task.seq } else { 0 });
+        let follower = self.app.engine.follow(&self.caller, &name, after).await?;
+        let stream = EventStream {
+            dialect,
+            id: self.id.clone().unwrap_or_else(Id::null),
+            origin: task.origin.clone(),
+            follower,
+            begin: if existed { Begin::Current(Box::new(task)) } else { Begin::Birth },
+            one_turn: true,
+            keep_alive: self.app.options.limits.keep_alive,
+            place,
+        };
+        Ok(stream.respond())
+    }
+
+    async fn subscribe(&self, dialect: Dialect, name: &str) -> Result<Response<Body>, Error> {
+        self.check_streaming()?;
+        let place = self.app.place_for_stream()?;
+        let task = self.app.engine.get(&self.caller, name).await?;
+        let after = self.last_event_id()?;
+        if after.is_none() && task.state.is_terminal() && dialect == Dialect::V1 {
+            return Err(Error::Unsupported(format!(
+                "the task has ended ({:?}): get it, or resume its stream with Last-Event-ID",
+                task.state
+            )));
+        }
+        let follower = self.app.engine.follow(&self.caller, name, after.unwrap_or(task.seq)).await?;
+        let stream = EventStream {
+            dialect,
+            id: self.id.clone().unwrap_or_else(Id::null),
+            origin: task.origin.clone(),
+            follower,
+            begin: if after.is_some() { Begin::Nothing } else { Begin::Current(Box::new(task)) },
+            one_turn: false,
+            keep_alive: self.app.options.limits.keep_alive,
+            place,
+        };
+        Ok(stream.respond())
+    }
+
+    fn check_streaming(&self) -> Result<(), Error> {
+        match self.agent.profile.streaming {
+            true => Ok(()),
+            false => Err(Error::StreamingUnsupported),
+        }
+    }
+
+    fn last_event_id(&self) -> Result<Option<u64>, Error> {
+        let Some(id) = self.header("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
+        match id.parse() {
+            Ok(cursor) => Ok(Some(cursor)),
+            Err(_) => {
+                Err(Error::Invalid(format!("Last-Event-ID: {id:?} is not an id of this server's events")))
+            }
+        }
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    fn result(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        match &self.id {
+            Some(id) => jsonrpc::write_result(out, id, write),
+            None => jsonrpc::write_result(out, &Id::null(), write),
+        }
+    }
+
+    fn fault_of(&self, dialect: Dialect, error: &Error) -> Fault {
+        if let Error::Internal(why) = error {
+            tracing::error!(%why, "a request failed inside");
+        }
+        dialect.fault(error)
+    }
+
+    fn error(&self, dialect: Dialect, error: &Error) -> Response<Body> {
+        let mut response = self.fault(dialect, &self.fault_of(dialect, error));
+        if let Error::Busy { retry_after, .. } = error {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from(retry_after.as_secs().max(1)));
+        }
+        response
+    }
+
+    fn fault(&self, dialect: Dialect, fault: &Fault) -> Response<Body> {
+        let mut out = Vec::new();
+        dialect.write_fault(&mut out, self.id.as_ref(), fault);
+        json(out)
+    }
+}
+
+fn named_webhook(mut config: WebhookConfig) -> WebhookConfig {
+    if config.id.is_empty() {
+        config.id = DEFAULT_WEBHOOK.to_owned();
+    }
+    config
+}
+
+/// A page of webhooks; the token is the id before it. There are few enough to cut here.
+fn page_of<'a>(
+    configs: &'a [WebhookConfig],
+    size: Option<usize>,
+    token: Option<&str>,
+) -> (&'a [WebhookConfig], Option<&'a str>) {
+    let start = match token.filter(|token| !token.is_empty()) {
+        Some(token) => configs.partition_point(|config| config.id.as_str() <= token),
+        None => 0,
+    };
+    let rest = &configs[start..];
+    let size = size.filter(|size| *size > 0).unwrap_or(rest.len()).min(rest.len());
+    let next = (size < rest.len()).then(|| rest[size - 1].id.as_str());
+    (&rest[..size], next)
+}
+
+fn version_in_query(query: &str) -> Option<&str> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(key, _)| key.eq_ignore_ascii_case("a2a-version")).map(|(_, value)| value)
+}
+
+/// A JSON answer.
+pub(crate) fn json(body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::from(body.into()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An answer to a request that nobody looked into: with a body that JSON-RPC clients can read.
+pub(crate) fn refuse(refusal: &Refusal) -> Response<Body> {
+    let mut out = Vec::new();
+    jsonrpc::write_error(&mut out, None, jsonrpc::INVALID_REQUEST, &refusal.message, None);
+    let mut response = json(out);
+    *response.status_mut() = refusal.status;
+    response
+}

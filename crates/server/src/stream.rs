@@ -1,0 +1,174 @@
+//! Server-sent events of one task, in one dialect: written once for all of them.
+//!
+//! The SSE id of a frame is the event's cursor, so that `Last-Event-ID` continues after it with the same
+//! bytes. All frames of one batch leave in one piece.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderValue, Response, header},
+};
+use futures_util::stream;
+use nuncio_engine::{Follower, Next, Task, event::Batch, task::Origin};
+use nuncio_wire::{
+    a2a::{Dialect, Ids, View},
+    jsonrpc::{self, Id},
+    sse,
+};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// What a stream shows first.
+pub(crate) enum Begin {
+    /// The task as it was made, when its first event comes by.
+    Birth,
+    /// The task as it stands.
+    Current(Box<Task>),
+    /// Nothing: the client has seen the beginning.
+    Nothing,
+}
+
+/// A stream that is about to be written.
+pub(crate) struct EventStream {
+    pub(crate) dialect: Dialect,
+    pub(crate) id: Id,
+    pub(crate) origin: Origin,
+    pub(crate) follower: Follower,
+    pub(crate) begin: Begin,
+    /// Whether the stream belongs to one message and ends when the agent has had its say.
+    pub(crate) one_turn: bool,
+    pub(crate) keep_alive: Duration,
+    pub(crate) place: OwnedSemaphorePermit,
+}
+
+impl EventStream {
+    /// The response that carries it.
+    pub(crate) fn respond(self) -> Response<Body> {
+        let state = Writer {
+            task_id: self.origin.public_id(),
+            dialect: self.dialect,
+            id: self.id,
+            origin: self.origin,
+            follower: self.follower,
+            begin: self.begin,
+            one_turn: self.one_turn,
+            keep_alive: self.keep_alive,
+            ended: false,
+            _place: self.place,
+        };
+        let frames = stream::unfold(state, |mut writer| async move {
+            let bytes = writer.next().await?;
+            Some((Ok::<_, Infallible>(bytes), writer))
+        });
+        event_stream(Body::from_stream(frames))
+    }
+}
+
+/// The head of every event stream.
+pub(crate) fn event_stream(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Proxies that buffer would hold events back.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+struct Writer {
+    dialect: Dialect,
+    id: Id,
+    task_id: String,
+    origin: Origin,
+    follower: Follower,
+    begin: Begin,
+    one_turn: bool,
+    keep_alive: Duration,
+    ended: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Writer {
+    /// The next piece of the body; `None` closes the stream.
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Begin::Current(task) = &self.begin {
+            let mut out = Vec::with_capacity(1024);
+            self.write_task(&mut out, task);
+            self.begin = Begin::Nothing;
+            if !out.is_empty() {
+                return Some(out.into());
+            }
+        }
+        while !self.ended {
+            let next = match tokio::time::timeout(self.keep_alive, self.follower.next()).await {
+                Err(_) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
+                Ok(next) => next,
+            };
+            match next {
+                Ok(Next::Batch(batch)) => {
+                    let out = self.write_batch(&batch);
+                    if !out.is_empty() {
+                        return Some(out.into());
+                    }
+                }
+                Ok(Next::End) => self.ended = true,
+                Ok(Next::Closing) => {
+                    self.ended = true;
+                    let cursor = self.follower.cursor();
+                    let note = format!(": the server is stopping; continue with Last-Event-ID: {cursor}\n\n");
+                    return Some(note.into());
+                }
+                Err(error) => {
+                    self.ended = true;
+                    let mut out = Vec::new();
+                    let fault = self.dialect.fault(&error);
+                    sse::frame(&mut out, None, |out| self.dialect.write_fault(out, Some(&self.id), &fault));
+                    return Some(out.into());
+                }
+            }
+        }
+        None
+    }
+
+    fn write_batch(&mut self, batch: &Batch) -> Vec<u8> {
+        let mut out = Vec::with_capacity(batch.entries.len() * 384);
+        let ids = Ids { task: &self.task_id, context: &self.origin.context };
+        for (seq, entry) in batch.iter() {
+            if seq == 1 && matches!(self.begin, Begin::Birth) {
+                let task = Task::new(self.origin.clone()).fold([entry]);
+                self.write_task(&mut out, &task);
+                self.begin = Begin::Nothing;
+                continue;
+            }
+            let start = out.len();
+            let mut frame = None;
+            sse::frame(&mut out, Some(seq), |out| {
+                jsonrpc::write_result(out, &self.id, |out| {
+                    frame = self.dialect.write_event(out, &ids, seq, entry);
+                });
+            });
+            match frame {
+                None => out.truncate(start),
+                Some(frame) if frame.ends_stream || (self.one_turn && frame.ends_turn) => {
+                    self.ended = true;
+                    break;
+                }
+                Some(_) => {}
+            }
+        }
+        out
+    }
+
+    fn write_task(&self, out: &mut Vec<u8>, task: &Task) {
+        let start = out.len();
+        let mut written = false;
+        sse::frame(out, Some(task.seq), |out| {
+            jsonrpc::write_result(out, &self.id, |out| {
+                written = self.dialect.write_stream_start(out, task, View::default())
+            });
+        });
+        if !written {
+            out.truncate(start);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! How fast the embedded store is on this machine: creates by 64 writers, then opens by 64 readers.
+//!
+//! `cargo run --release -p nuncio-store --example commit_rate -- [SECONDS [DIR [create]]]`
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement for a terminal")]
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use nuncio_engine::{
+    clock::{Clock, SystemClock},
+    content::{Message, Part, Role},
+    event::{ArtifactChunk, Entry, Event, Status, encode},
+    store::{Change, Guard, NewTask, RunChange, Store, TaskKey},
+    task::{State, TaskId},
+};
+use nuncio_store::{SqliteOptions, SqliteStore};
+
+const WORKERS: usize = 64;
+
+#[tokio::main]
+async fn main() {
+    let mut args = std::env::args().skip(1);
+    let time = Duration::from_secs_f64(args.next().map_or(3.0, |seconds| seconds.parse().unwrap()));
+    let folder = tempfile::tempdir().unwrap();
+    let dir = args.next().map_or_else(|| folder.path().to_owned(), PathBuf::from);
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir, SqliteOptions::default()).unwrap());
+    let bench = Arc::new(Bench { store, ids: Mutex::default(), next: AtomicUsize::new(0) });
+    measure("create", time, &bench, Bench::create).await;
+    if args.next().is_none() {
+        measure("open", time, &bench, Bench::open).await;
+    }
+    bench.store.close().await.unwrap();
+}
+
+struct Bench {
+    store: Arc<dyn Store>,
+    ids: Mutex<Vec<TaskId>>,
+    next: AtomicUsize,
+}
+
+impl Bench {
+    async fn create(self: Arc<Self>) {
+        let change = echo();
+        let Guard::Create(new) = &change.guard else { return };
+        let id = new.id;
+        self.store.commit(change).await.unwrap();
+        self.ids.lock().unwrap().push(id);
+    }
+
+    async fn open(self: Arc<Self>) {
+        let id = {
+            let ids = self.ids.lock().unwrap();
+            // A stride that visits them all, out of order.
+            ids[self.next.fetch_add(7_919, Ordering::Relaxed) % ids.len()]
+        };
+        self.store.open(&TaskKey::Id(id)).await.unwrap().unwrap();
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Repeats a thing in `WORKERS` tasks for a while and prints the rate.
+async fn measure<F>(name: &str, time: Duration, bench: &Arc<Bench>, step: fn(Arc<Bench>) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let done = Arc::new(AtomicU64::new(0));
+    let (started, cpu) = (Instant::now(), cpu_seconds());
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            let (done, bench) = (Arc::clone(&done), Arc::clone(bench));
+            tokio::spawn(async move {
+                while started.elapsed() < time {
+                    step(Arc::clone(&bench)).await;
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    let (done, seconds) = (done.load(Ordering::Relaxed) as f64, started.elapsed().as_secs_f64());
+    let cpu = cpu_seconds() - cpu;
+    println!(
+        "{name}: {:.0}/s, {:.1} us each, {:.4} CPU seconds per 1,000",
+        done / seconds,
+        seconds / done * 1e6,
+        cpu / done * 1e3
+    );
+}
+
+/// User and system time of this process so far.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    ticks / 100.0
+}
+
+/// A task that is born completed: what an echo agent commits.
+fn echo() -> Change {
+    let (now, id) = (SystemClock.now(), TaskId(SystemClock.new_id()));
+    let text = "hello lorem ipsum ".repeat(8);
+    let status = |state| Event::Status(Status { state, message: None });
+    let entries = [
+        Event::Message(Message::text("m-1", Role::User, &text)),
+        status(State::Working),
+        Event::Artifact(ArtifactChunk {
+            id: "out".into(),
+            index: 0,
+            parts: vec![Part::text(&text)],
+            append: false,
+            last: true,
+            name: Some("echo".into()),
+            description: None,
+            metadata: None,
+            extensions: vec![],
+        }),
+        status(State::Completed),
+    ]
+    .map(|event| Entry(now, event));
+    let mut change = Change::new(Guard::Create(Box::new(NewTask {
+        id,
+        client_id: None,
+        owner: "local".into(),
+        context: None,
+        agent: "echo".into(),
+        parent: None,
+        idempotency: None,
+        webhooks: vec![],
+        created_at: now,
+    })));
+    change.events = Some(encode(&entries));
+    change.state = Some((State::Completed, now));
+    change.head = Some(vec![b'h'; 80].into());
+    change.run = RunChange::Rest;
+    change
+}

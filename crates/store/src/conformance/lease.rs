@@ -1,0 +1,160 @@
+//! Who runs what, and what becomes of it when a node dies.
+
+use std::{collections::HashSet, sync::Arc};
+
+use nuncio_engine::{
+    store::{JournalRecord, Load, RunChange, Store, TaskNo},
+    task::State,
+};
+use tokio::task::JoinSet;
+
+use super::scene::{StoreExt, at, by_runner, by_version, create, create_as, events, new_task, node};
+
+/// Oldest due first, up to the limit, nothing before its time, and each with a new epoch.
+pub async fn claims_take_the_oldest_due(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let mut due = vec![];
+    for ms in [30, 10, 20, 999] {
+        due.push(
+            store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(ms)))).await,
+        );
+    }
+    store.born(create(new_task())).await;
+    let runner = node();
+    store.heartbeat(runner, at(10_000)).await.unwrap();
+    let claim = async |now, limit| -> Vec<TaskNo> {
+        let claimed = store.claim(runner, at(now), limit).await.unwrap();
+        for task in &claimed {
+            assert_eq!((task.row.node, task.row.epoch, task.row.attempts), (Some(runner), 1, 0));
+            assert_eq!(task.row, store.row_of(task.row.id).await, "the row as it is after the claim");
+        }
+        claimed.into_iter().map(|task| task.row.no).collect()
+    };
+    assert_eq!(claim(5, 10).await, []);
+    assert_eq!(claim(100, 2).await, [due[1], due[2]]);
+    assert_eq!(claim(100, 0).await, []);
+    assert_eq!(claim(100, 10).await, [due[0]], "what is held is not handed out again");
+    assert_eq!(claim(999, 10).await, [due[3]], "due at its very time");
+}
+
+/// Whoever beats is not robbed, and a lease made by a commit counts like one made by a claim.
+pub async fn a_living_node_keeps_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let (alive, other) = (node(), node());
+    store.heartbeat(alive, at(100)).await.unwrap();
+    store.heartbeat(other, at(1_000)).await.unwrap();
+    store.born(create_as(new_task(), State::Working, at(0), RunChange::Lease(alive))).await;
+    store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(0)))).await;
+    assert_eq!(store.claim(alive, at(1), 10).await.unwrap().len(), 1);
+    assert!(store.claim(other, at(50), 10).await.unwrap().is_empty());
+    store.heartbeat(alive, at(200)).await.unwrap();
+    assert!(store.claim(other, at(150), 10).await.unwrap().is_empty(), "the heartbeat was renewed");
+    assert!(store.claim(alive, at(900), 10).await.unwrap().is_empty(), "who claims is alive and holds them");
+    assert_eq!(store.claim(other, at(201), 10).await.unwrap().len(), 2, "its time has run out");
+}
+
+/// A dead node's tasks go to the next claim with a new epoch and one more attempt; a hand-back and a wait
+/// are no attempts.
+pub async fn a_dead_node_loses_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let new = new_task();
+    let task = store.born(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
+    // Nodes that are never seen alive: each claim finds the one before dead.
+    for attempt in 1..=3 {
+        let claimed = store.claim(node(), at(10), 10).await.unwrap();
+        assert_eq!(claimed.len(), 1);
+        assert_eq!((claimed[0].row.no, claimed[0].row.attempts), (task, attempt));
+        assert_eq!(claimed[0].row.epoch, u64::from(attempt) + 1);
+    }
+    let mut back = by_runner(task, 4);
+    back.run = RunChange::Due(at(20));
+    store.runs(back).await;
+    assert_eq!(store.row_of(new.id).await.node, None);
+    assert!(store.claim(node(), at(19), 10).await.unwrap().is_empty());
+    let (last, next) = (node(), node());
+    let claimed = store.claim(last, at(20), 10).await.unwrap();
+    assert_eq!((claimed[0].row.attempts, claimed[0].row.epoch), (3, 5), "a hand-back is no attempt");
+
+    // Leased by a commit while it waited for a time far away: found at once when that node dies.
+    let mut sleep = by_runner(task, 5);
+    sleep.run = RunChange::Due(at(1_000_000));
+    let version = store.runs(sleep).await.version;
+    let mut woken = by_version(task, version);
+    (woken.state, woken.run) = (Some((State::Working, at(30))), RunChange::Lease(last));
+    store.runs(woken).await;
+    let claimed = store.claim(next, at(40), 10).await.unwrap();
+    assert_eq!((claimed[0].row.attempts, claimed[0].row.epoch), (4, 7));
+}
+
+/// Attempts count in a row: a runner that commits something new starts from zero again.
+pub async fn progress_forgives_attempts(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let new = new_task();
+    let task = store.born(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
+    let attempts = async || store.row_of(new.id).await.attempts;
+    for with_journal in [false, true] {
+        let epoch = store.claim(node(), at(1), 1).await.unwrap()[0].row.epoch;
+        assert_eq!(attempts().await, 1);
+        store.runs(by_runner(task, epoch)).await;
+        assert_eq!(attempts().await, 1, "an empty commit is no progress");
+        let mut caller = by_version(task, store.row_of(new.id).await.version);
+        caller.events = Some(events(1, "from outside"));
+        store.runs(caller).await;
+        assert_eq!(attempts().await, 1, "nor is what others do");
+        let mut progress = by_runner(task, epoch);
+        if with_journal {
+            progress.journal = vec![JournalRecord("a step".into())];
+        } else {
+            progress.events = Some(events(1, "news"));
+        }
+        store.runs(progress).await;
+        assert_eq!(attempts().await, 0);
+    }
+}
+
+/// Claims at the same time hand out every task exactly once.
+pub async fn concurrent_claims_never_share(open: impl AsyncFn() -> Arc<dyn Store>) {
+    const TASKS: usize = 120;
+    let store = open().await;
+    for n in 0..TASKS {
+        // A third of them orphans.
+        let run = if n % 3 == 0 { RunChange::Lease(node()) } else { RunChange::Due(at(0)) };
+        store.born(create_as(new_task(), State::Working, at(0), run)).await;
+    }
+    let mut claims = JoinSet::new();
+    for _ in 0..40 {
+        let store = Arc::clone(&store);
+        claims.spawn(async move {
+            let node = node();
+            store.heartbeat(node, at(1_000)).await.unwrap();
+            store.claim(node, at(10), 7).await.unwrap()
+        });
+    }
+    let claimed: Vec<_> = claims.join_all().await.into_iter().flatten().map(|task| task.row.no).collect();
+    assert_eq!(claimed.len(), TASKS);
+    assert_eq!(claimed.iter().collect::<HashSet<_>>().len(), TASKS);
+}
+
+/// The figures that a scheduler sleeps by.
+pub async fn load_and_next_due(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    assert_eq!(store.load().await.unwrap(), Load::default());
+    assert_eq!(store.next_due().await.unwrap(), None);
+    let runner = node();
+    store.heartbeat(runner, at(1_000)).await.unwrap();
+    store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(20)))).await;
+    store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(10)))).await;
+    store.born(create_as(new_task(), State::Working, at(0), RunChange::Lease(runner))).await;
+    store.born(create_as(new_task(), State::InputRequired, at(0), RunChange::Rest)).await;
+    store.born(create_as(new_task(), State::Completed, at(0), RunChange::Rest)).await;
+    assert_eq!(store.load().await.unwrap(), Load { queued: 2, live: 4 });
+    assert_eq!(store.next_due().await.unwrap(), Some(at(10)));
+    let claimed = store.claim(runner, at(15), 10).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(store.load().await.unwrap(), Load { queued: 1, live: 4 });
+    assert_eq!(store.next_due().await.unwrap(), Some(at(20)));
+    let mut end = by_runner(claimed[0].row.no, 1);
+    end.state = Some((State::Failed, at(16)));
+    store.runs(end).await;
+    assert_eq!(store.load().await.unwrap(), Load { queued: 1, live: 3 });
+}

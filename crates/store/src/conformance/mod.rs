@@ -1,0 +1,92 @@
+//! What every backend must do: one suite, a test per promise of `Store`.
+//!
+//! A backend hands in a function that makes a fresh, empty place and returns how to open it; opening it again
+//! after the first store was dropped must show the same data. `conformance!` turns that into one `#[test]`
+//! per check, so that a new check reaches every backend and a failure has a name:
+//!
+//! ```ignore
+//! fn fresh() -> impl AsyncFn() -> Arc<dyn Store> { … }
+//! nuncio_store::conformance!(fresh);
+//! ```
+//!
+//! Nothing here depends on a clock: all times are given, as the trait wants it.
+
+#![allow(clippy::unwrap_used, reason = "a test suite: a failure is a panic with its place")]
+
+mod commit;
+mod contention;
+mod expiry;
+mod guards;
+mod lease;
+mod list;
+mod outbox;
+mod reading;
+mod scene;
+
+pub use self::{
+    commit::{a_change_leaves_what_it_does_not_name, a_created_task_reads_back_whole, journal_keeps_its_order},
+    commit::{an_ended_task_rests, unfolded_bytes_are_counted},
+    contention::{colliding_creates_make_one_task, sequence_has_no_gaps},
+    expiry::{expiry_frees_the_names, expiry_takes_all_of_what_ended},
+    guards::{a_full_log_refuses, a_refused_change_writes_nothing, create_refuses_what_exists},
+    guards::{runner_guard_fences, unknown_tasks_are_gone, version_guard_notices_every_change},
+    lease::{a_dead_node_loses_its_tasks, a_living_node_keeps_its_tasks, claims_take_the_oldest_due},
+    lease::{concurrent_claims_never_share, load_and_next_due, progress_forgives_attempts},
+    list::{list_agrees_with_a_plain_model, list_knows_contexts, list_pages_do_not_overlap},
+    outbox::{a_dead_letter_blocks_nothing, a_delivery_is_leased, a_replay_stays_beside_the_cursor},
+    outbox::{a_retry_keeps_its_time, webhooks_are_kept_per_task, webhooks_follow_the_log},
+    reading::{everything_survives_a_reopen, idempotency_keys_belong_to_owners, live_children_are_found},
+    reading::{log_is_read_in_pages, snapshots_shorten_the_log},
+};
+
+/// Makes one test per check of the suite. See the module.
+#[macro_export]
+macro_rules! conformance {
+    ($fresh:path) => {
+        $crate::conformance! { $fresh:
+            a_change_leaves_what_it_does_not_name
+            a_created_task_reads_back_whole
+            a_dead_letter_blocks_nothing
+            a_dead_node_loses_its_tasks
+            a_delivery_is_leased
+            a_full_log_refuses
+            a_living_node_keeps_its_tasks
+            a_refused_change_writes_nothing
+            a_replay_stays_beside_the_cursor
+            a_retry_keeps_its_time
+            an_ended_task_rests
+            claims_take_the_oldest_due
+            colliding_creates_make_one_task
+            concurrent_claims_never_share
+            create_refuses_what_exists
+            everything_survives_a_reopen
+            expiry_frees_the_names
+            expiry_takes_all_of_what_ended
+            idempotency_keys_belong_to_owners
+            journal_keeps_its_order
+            list_agrees_with_a_plain_model
+            list_knows_contexts
+            list_pages_do_not_overlap
+            live_children_are_found
+            load_and_next_due
+            log_is_read_in_pages
+            progress_forgives_attempts
+            runner_guard_fences
+            sequence_has_no_gaps
+            snapshots_shorten_the_log
+            unfolded_bytes_are_counted
+            unknown_tasks_are_gone
+            version_guard_notices_every_change
+            webhooks_are_kept_per_task
+            webhooks_follow_the_log
+        }
+    };
+    ($fresh:path: $($check:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $check() {
+                $crate::conformance::$check($fresh()).await;
+            }
+        )*
+    };
+}

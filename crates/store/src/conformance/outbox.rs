@@ -1,0 +1,200 @@
+//! Webhooks: what is due, who delivers it, and what becomes of what cannot be delivered.
+
+use std::{sync::Arc, time::Duration};
+
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{Committed, Delivery, NewTask, RunChange, Settled, Store, TaskNo, Webhook, WebhookError},
+    task::State,
+};
+
+use super::scene::{
+    StoreExt, assert_is, at, by_runner, create, create_as, events, new_task, node, webhook,
+};
+
+const LEASE: Duration = Duration::from_millis(100);
+
+/// A running task with the webhook `w`; its log has one event.
+async fn followed(store: &Arc<dyn Store>) -> Committed {
+    let new = NewTask { webhooks: vec![webhook("w")], ..new_task() };
+    store.runs(create_as(new, State::Working, at(0), RunChange::Lease(node()))).await
+}
+
+/// Appends one event and returns its number.
+async fn append(store: &Arc<dyn Store>, task: TaskNo) -> u64 {
+    let mut change = by_runner(task, 1);
+    change.events = Some(events(1, "event"));
+    store.runs(change).await.seq
+}
+
+async fn due(store: &Arc<dyn Store>, now: i64) -> Vec<Delivery> {
+    store.claim_deliveries(node(), at(now), LEASE, 10).await.unwrap()
+}
+
+fn dead(seq: u64, now: i64) -> Settled {
+    Settled::Dead { seq, delivery: format!("d{seq}"), reason: format!("refused at {now}"), at: at(now) }
+}
+
+/// Added, replaced, counted, listed by id and removed.
+pub async fn webhooks_are_kept_per_task(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let task = store.born(create(NewTask { webhooks: vec![webhook("m")], ..new_task() })).await;
+    let other = store.born(create(new_task())).await;
+    for id in ["z", "a"] {
+        store.put_webhook(task, webhook(id), 3).await.unwrap();
+    }
+    assert_eq!(store.webhooks(task).await.unwrap(), ["a", "m", "z"].map(webhook));
+    assert_is!(store.put_webhook(task, webhook("b"), 3).await, Err(WebhookError::TooMany(3)));
+    let replaced = Webhook { config: "other".into(), cursor: 1, ..webhook("m") };
+    store.put_webhook(task, replaced.clone(), 3).await.unwrap();
+    assert_eq!(store.webhooks(task).await.unwrap(), [webhook("a"), replaced, webhook("z")]);
+    assert!(store.webhooks(other).await.unwrap().is_empty());
+    assert!(store.delete_webhook(task, "a").await.unwrap());
+    assert!(!store.delete_webhook(task, "a").await.unwrap());
+    assert!(!store.delete_webhook(other, "z").await.unwrap());
+    store.put_webhook(task, webhook("b"), 3).await.unwrap();
+}
+
+/// Due as soon as the log goes beyond the cursor; quiet when all is delivered; each in its own pace.
+pub async fn webhooks_follow_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    assert_eq!(store.next_delivery_due().await.unwrap(), None);
+    let made = followed(&store).await;
+    assert!(store.next_delivery_due().await.unwrap().is_some_and(|due| due <= at(0)));
+    let claimed = due(&store, 1).await;
+    assert_eq!(claimed.len(), 1);
+    let delivery = &claimed[0];
+    assert_eq!((&delivery.hook, delivery.attempts, delivery.replay), (&webhook("w"), 0, None));
+    assert_eq!((delivery.row.no, delivery.row.seq), (made.task, 1));
+    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 1 }).await.unwrap();
+    assert!(due(&store, 1_000).await.is_empty());
+    assert_eq!(store.next_delivery_due().await.unwrap(), None);
+
+    append(&store, made.task).await;
+    let claimed = due(&store, 1_001).await;
+    assert_eq!(claimed[0].hook.cursor, 1);
+    // While it is delivered the log grows: not handed out again, but due as soon as it is settled.
+    append(&store, made.task).await;
+    assert!(due(&store, 1_002).await.is_empty());
+    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 2 }).await.unwrap();
+    assert_eq!(due(&store, 1_003).await[0].hook.cursor, 2);
+    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 3 }).await.unwrap();
+
+    // One that comes later begins where it says.
+    store.put_webhook(made.task, Webhook { cursor: 3, ..webhook("late") }, 9).await.unwrap();
+    assert!(due(&store, 1_004).await.is_empty(), "nothing after its cursor yet");
+    append(&store, made.task).await;
+    let mut ids: Vec<String> = due(&store, 1_005).await.into_iter().map(|delivery| delivery.hook.id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["late", "w"]);
+    assert!(store.delete_webhook(made.task, "late").await.unwrap());
+    store.settle_delivery(made.task, "late", Settled::Delivered { up_to: 4 }).await.unwrap();
+    assert_eq!(store.webhooks(made.task).await.unwrap().len(), 1, "a settlement brings nothing back");
+}
+
+/// Nobody else gets a delivery until its lease is over; then anybody does, from the same place.
+pub async fn a_delivery_is_leased(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let first = followed(&store).await;
+    followed(&store).await;
+    let one = store.claim_deliveries(node(), at(1), LEASE, 1).await.unwrap();
+    assert_eq!(one.len(), 1, "as many as asked for");
+    let other = due(&store, 2).await;
+    assert_eq!(other.len(), 1);
+    assert_ne!(one[0].row.no, other[0].row.no);
+    assert!(due(&store, 100).await.is_empty());
+    assert_eq!(store.next_delivery_due().await.unwrap(), Some(at(101)), "when the first lease is over");
+    let again = due(&store, 101).await;
+    assert_eq!((again.len(), again[0].row.no, again[0].hook.cursor), (1, one[0].row.no, 0));
+    // The one who was too slow settles after all: it does no harm.
+    store.settle_delivery(first.task, "w", Settled::Delivered { up_to: 1 }).await.unwrap();
+    store.settle_delivery(first.task, "w", Settled::Retry { up_to: 0, at: at(5_000) }).await.unwrap();
+    assert_eq!(store.webhooks(first.task).await.unwrap()[0].cursor, 1, "a cursor never goes back");
+}
+
+/// After a failure it waits for its time, whatever happens meanwhile, and counts its attempts.
+pub async fn a_retry_keeps_its_time(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let made = followed(&store).await;
+    let retry = async |up_to: u64, when: Timestamp| {
+        store.settle_delivery(made.task, "w", Settled::Retry { up_to, at: when }).await.unwrap();
+    };
+    assert_eq!(due(&store, 1).await[0].attempts, 0);
+    retry(0, at(50)).await;
+    append(&store, made.task).await;
+    assert!(due(&store, 49).await.is_empty(), "new events do not shorten the wait");
+    assert_eq!(store.next_delivery_due().await.unwrap(), Some(at(50)));
+    let claimed = due(&store, 50).await;
+    assert_eq!((claimed[0].attempts, claimed[0].hook.cursor, claimed[0].row.seq), (1, 0, 2));
+    retry(0, at(60)).await;
+    assert_eq!(due(&store, 60).await[0].attempts, 2);
+    retry(1, at(70)).await;
+    let claimed = due(&store, 70).await;
+    assert_eq!((claimed[0].attempts, claimed[0].hook.cursor), (1, 1), "another event: counted anew");
+    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 2 }).await.unwrap();
+    append(&store, made.task).await;
+    assert_eq!(due(&store, 80).await[0].attempts, 0);
+}
+
+/// What is given up is kept aside, and the next event goes out.
+pub async fn a_dead_letter_blocks_nothing(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let made = followed(&store).await;
+    append(&store, made.task).await;
+    append(&store, made.task).await;
+    assert_eq!(due(&store, 1).await.len(), 1);
+    store.settle_delivery(made.task, "w", dead(2, 5)).await.unwrap();
+    let claimed = due(&store, 6).await;
+    assert_eq!((claimed[0].hook.cursor, claimed[0].attempts, claimed[0].replay), (2, 0, None));
+    store.settle_delivery(made.task, "w", dead(3, 7)).await.unwrap();
+    assert!(due(&store, 8).await.is_empty());
+
+    let letters = store.dead_letters(10).await.unwrap();
+    assert_eq!(letters.iter().map(|letter| letter.seq).collect::<Vec<_>>(), [3, 2], "newest first");
+    let letter = &letters[1];
+    assert_eq!((&*letter.delivery, &*letter.webhook, &*letter.reason), ("d2", "w", "refused at 5"));
+    assert_eq!((letter.task, letter.at), (claimed[0].row.id, at(5)));
+    assert_eq!(store.dead_letters(1).await.unwrap(), letters[..1]);
+    assert!(store.delete_webhook(made.task, "w").await.unwrap());
+    assert!(store.dead_letters(10).await.unwrap().is_empty(), "they go with their webhook");
+}
+
+/// A dead letter that is tried again is a delivery of its own: it moves no cursor and blocks nothing.
+pub async fn a_replay_stays_beside_the_cursor(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let made = followed(&store).await;
+    append(&store, made.task).await;
+    due(&store, 1).await;
+    store.settle_delivery(made.task, "w", dead(1, 2)).await.unwrap();
+    due(&store, 3).await;
+    store.settle_delivery(made.task, "w", dead(2, 4)).await.unwrap();
+    assert_eq!(store.replay_dead_letters(Some("nothing"), at(5)).await.unwrap(), 0);
+    assert_eq!(store.replay_dead_letters(Some("d1"), at(5)).await.unwrap(), 1);
+    assert_eq!(store.next_delivery_due().await.unwrap(), Some(at(5)));
+
+    append(&store, made.task).await;
+    let mut claimed = due(&store, 6).await;
+    claimed.sort_by_key(|delivery| delivery.replay);
+    assert_eq!(claimed.iter().map(|delivery| delivery.replay).collect::<Vec<_>>(), [None, Some(1)]);
+    assert_eq!((claimed[1].hook.cursor, &claimed[1].hook.config), (2, &webhook("w").config));
+    assert!(due(&store, 7).await.is_empty(), "both are leased");
+
+    // It fails again: back to rest, and the webhook's own delivery is not touched.
+    store.settle_delivery(made.task, "w", dead(1, 8)).await.unwrap();
+    assert!(due(&store, 9).await.is_empty());
+    assert_eq!(store.webhooks(made.task).await.unwrap()[0].cursor, 2);
+    let letters = store.dead_letters(10).await.unwrap();
+    assert_eq!((letters.len(), letters[0].seq, &*letters[0].reason), (2, 1, "refused at 8"));
+    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 3 }).await.unwrap();
+
+    assert_eq!(store.replay_dead_letters(None, at(10)).await.unwrap(), 2);
+    let mut replays: Vec<_> = due(&store, 11).await.into_iter().map(|delivery| delivery.replay).collect();
+    replays.sort_unstable();
+    assert_eq!(replays, [Some(1), Some(2)]);
+    for seq in [1, 2] {
+        store.settle_delivery(made.task, "w", Settled::Replayed { seq }).await.unwrap();
+    }
+    assert!(store.dead_letters(10).await.unwrap().is_empty());
+    assert_eq!(store.webhooks(made.task).await.unwrap()[0].cursor, 3);
+    assert_eq!(store.next_delivery_due().await.unwrap(), None);
+}

@@ -1,0 +1,166 @@
+//! Reads: logs in pages, snapshots, names, children; and that all of it is there after a reopen.
+
+use std::sync::Arc;
+
+use nuncio_engine::{
+    store::{JournalRecord, ListQuery, NewTask, RunChange, Store, TaskKey, TaskNo},
+    task::{State, TaskId},
+};
+
+use super::scene::{StoreExt, at, by_runner, create, create_as, events, new_task, node, webhook};
+
+/// Pages hold about as many bytes as asked for, never none, and begin with the batch that holds the cursor's
+/// successor.
+pub async fn log_is_read_in_pages(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let before = store.born(create(new_task())).await;
+    let task = store.born(create_as(new_task(), State::Working, at(0), RunChange::Lease(node()))).await;
+    store.born(create(new_task())).await;
+    // Batches of 1, 3, 3, 3 events: they begin at 1, 2, 5, 8 and end at 10.
+    for n in 0..3 {
+        let mut change = by_runner(task, 1);
+        change.events = Some(events(3, vec![n; 100]));
+        store.runs(change).await;
+    }
+    let firsts = async |after, max_bytes| -> Vec<u64> {
+        let batches = store.log(task, after, max_bytes).await.unwrap();
+        batches.iter().map(|batch| batch.first_seq).collect()
+    };
+    assert_eq!(firsts(0, 10_000).await, [1, 2, 5, 8]);
+    assert_eq!(firsts(1, 10_000).await, [2, 5, 8]);
+    assert_eq!(firsts(2, 10_000).await, [2, 5, 8], "the first may begin before the cursor");
+    assert_eq!(firsts(3, 10_000).await, [2, 5, 8]);
+    assert_eq!(firsts(4, 10_000).await, [5, 8]);
+    assert_eq!(firsts(9, 10_000).await, [8]);
+    assert_eq!(firsts(10, 10_000).await, [] as [u64; 0]);
+    assert_eq!(firsts(99, 10_000).await, [] as [u64; 0]);
+    assert_eq!(firsts(0, 0).await, [1], "always at least one");
+    assert_eq!(firsts(1, 1).await, [2]);
+    assert_eq!(firsts(1, 250).await, [2, 5]);
+    assert_eq!(store.log(before, 0, 10_000).await.unwrap().len(), 1, "each task has its own");
+    assert_eq!(store.log(task, 7, 1).await.unwrap()[0].bytes, vec![2_u8; 100]);
+}
+
+/// A snapshot replaces the log before it when a task is opened, and nowhere else; an older or impossible
+/// one is ignored.
+pub async fn snapshots_shorten_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let new = new_task();
+    let task = store.born(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
+    for _ in 0..3 {
+        let mut change = by_runner(task, 1);
+        change.events = Some(events(3, "chunk"));
+        store.runs(change).await;
+    }
+    let opened = async || {
+        let opened = store.opened(new.id).await;
+        let firsts: Vec<u64> = opened.log.iter().map(|batch| batch.first_seq).collect();
+        (opened.snapshot.map(|(seq, fold)| (seq, String::from_utf8(fold.to_vec()).unwrap())), firsts)
+    };
+    assert_eq!(opened().await, (None, vec![1, 2, 5, 8]));
+    store.put_snapshot(task, 4, "four".into()).await.unwrap();
+    assert_eq!(opened().await, (Some((4, "four".into())), vec![5, 8]));
+    store.put_snapshot(task, 6, "six".into()).await.unwrap();
+    assert_eq!(opened().await, (Some((6, "six".into())), vec![5, 8]), "the batch around it is read too");
+    store.put_snapshot(task, 4, "four".into()).await.unwrap();
+    assert_eq!(opened().await, (Some((6, "six".into())), vec![5, 8]), "an older one changes nothing");
+    store.put_snapshot(task, 11, "eleven".into()).await.unwrap();
+    assert_eq!(opened().await, (Some((6, "six".into())), vec![5, 8]), "the log does not go that far");
+    store.put_snapshot(task, 10, "ten".into()).await.unwrap();
+    assert_eq!(opened().await, (Some((10, "ten".into())), vec![]));
+    assert_eq!(store.log(task, 0, 10_000).await.unwrap().len(), 4, "the log itself stays");
+}
+
+/// A key is found by its owner alone, with the digest that it came with.
+pub async fn idempotency_keys_belong_to_owners(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    for (owner, digest) in [("alice", [1; 32]), ("bob", [2; 32])] {
+        let new = NewTask {
+            owner: owner.into(),
+            idempotency: Some(("key".into(), digest)),
+            ..new_task()
+        };
+        store.runs(create(new.clone())).await;
+        assert_eq!(store.idempotent(owner, "key").await.unwrap(), Some((new.id, digest)));
+    }
+    assert_eq!(store.idempotent("alice", "other").await.unwrap(), None);
+    assert_eq!(store.idempotent("carol", "key").await.unwrap(), None);
+}
+
+/// Children that have not ended, of that parent alone.
+pub async fn live_children_are_found(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let (parent, other) = (new_task(), new_task());
+    let mut expected = vec![];
+    for (of, state) in [
+        (&parent, State::Submitted),
+        (&parent, State::Completed),
+        (&parent, State::InputRequired),
+        (&other, State::Working),
+    ] {
+        let child = NewTask { parent: Some(of.id), ..new_task() };
+        store.runs(create_as(child.clone(), state, at(0), RunChange::Rest)).await;
+        if of.id == parent.id && !state.is_terminal() {
+            expected.push(child.id);
+        }
+    }
+    let mut found: Vec<TaskId> = store.live_children(parent.id).await.unwrap();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    assert!(store.live_children(new_task().id).await.unwrap().is_empty());
+}
+
+/// A store that is dropped without being closed has lost nothing that it acknowledged, and counts on.
+pub async fn everything_survives_a_reopen(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let new = NewTask {
+        client_id: Some("mine".into()),
+        context: Some("talk".into()),
+        idempotency: Some(("key".into(), [1; 32])),
+        webhooks: vec![webhook("w")],
+        ..new_task()
+    };
+    let mut change = create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()));
+    change.journal = vec![JournalRecord("step".into())];
+    let task = store.born(change).await;
+    let mut chunk = by_runner(task, 1);
+    chunk.events = Some(events(4, "chunk"));
+    store.runs(chunk).await;
+    store.put_snapshot(task, 1, "fold".into()).await.unwrap();
+    let before = store.opened(new.id).await;
+    let list = ListQuery {
+        owner: "alice".into(),
+        context: Some("talk".into()),
+        state: Some(State::Working),
+        agent: Some("echo".into()),
+        since: None,
+        after: None,
+        limit: 10,
+    };
+    let total = store.list(&list).await.unwrap().total;
+    drop(store);
+
+    let store = open().await;
+    let after = store.opened(new.id).await;
+    assert_eq!((&after.row, &after.snapshot, &after.log), (&before.row, &before.snapshot, &before.log));
+    assert_eq!(store.journal(task).await.unwrap(), [JournalRecord("step".into())]);
+    assert_eq!(store.webhooks(task).await.unwrap(), [webhook("w")]);
+    assert_eq!(store.idempotent("alice", "key").await.unwrap(), Some((new.id, [1; 32])));
+    let by_client_id = TaskKey::Client { owner: "alice".into(), id: "mine".into() };
+    assert_eq!(store.row(&by_client_id).await.unwrap().unwrap().no, task);
+    assert_eq!(store.list(&list).await.unwrap().total, total);
+    // Numbers go on where they stopped.
+    let next: TaskNo = store.born(create(new_task())).await;
+    assert!(next > task);
+    let mut change = by_runner(task, 1);
+    change.events = Some(events(1, "more"));
+    assert_eq!(store.runs(change).await.first_seq, 6);
+    // Its node is of an earlier life, so it is claimed at once.
+    let claimed = store.claim(node(), at(1), 10).await.unwrap();
+    assert_eq!((claimed[0].row.no, claimed[0].row.attempts), (task, 1));
+    store.close().await.unwrap();
+    assert!(store.commit(create(new_task())).await.is_err(), "a closed store takes nothing");
+    drop(store);
+    let store = open().await;
+    assert_eq!(store.opened(new.id).await.log.len(), 2);
+}

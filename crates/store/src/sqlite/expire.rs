@@ -1,0 +1,62 @@
+//! Deletes what ended long ago. The search runs beside the writer; the writer looks again before it deletes.
+
+use nuncio_engine::clock::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Result, params};
+
+use super::{read, writer::Session};
+
+/// Tasks deleted in one job at most, so that commits in the same batch do not wait long.
+pub(super) const CHUNK: usize = 64;
+
+/// Tasks that ended before that time, by way of the list index of each owner.
+pub(super) fn find(conn: &Connection, before: Timestamp, limit: usize) -> Result<Vec<i64>> {
+    conn.prepare_cached(
+        "SELECT task.no FROM owner CROSS JOIN task INDEXED BY task_list
+           ON task.owner = owner.no AND task.status_at < ?1 AND task.state >= 4
+         LIMIT ?2",
+    )?
+    .query_map(params![before.0, i64::try_from(limit).unwrap_or(i64::MAX)], |row| row.get(0))?
+    .collect()
+}
+
+/// Deletes those tasks with all that belongs to them; how many there still were.
+pub(super) fn delete(session: &mut Session, before: Timestamp, tasks: &[i64]) -> Result<u64> {
+    let mut deleted = 0;
+    for no in tasks {
+        deleted += u64::from(delete_one(session, before, *no)?);
+    }
+    Ok(deleted)
+}
+
+fn delete_one(session: &mut Session, before: Timestamp, no: i64) -> Result<bool> {
+    let found = session
+        .conn
+        .prepare_cached(
+            "SELECT owner, agent, state, client_id, idempotency FROM task
+             WHERE no = ?1 AND state >= 4 AND status_at < ?2",
+        )?
+        .query_row(params![no, before.0], |row| {
+            let client_id: Option<String> = row.get(3)?;
+            let idempotency: Option<String> = row.get(4)?;
+            Ok((row.get(0)?, row.get(1)?, read::state(row, 2)?, client_id, idempotency))
+        })
+        .optional()?;
+    let Some((owner, agent, state, client_id, idempotency)) = found else { return Ok(false) };
+    session.count(owner, agent, state, -1);
+    let conn = &session.conn;
+    let keys = params![read::key(no, 1), read::key(no, read::MAX_SEQ)];
+    conn.prepare_cached("DELETE FROM log WHERE key BETWEEN ?1 AND ?2")?.execute(keys)?;
+    conn.prepare_cached("DELETE FROM journal WHERE key BETWEEN ?1 AND ?2")?.execute(keys)?;
+    conn.prepare_cached("DELETE FROM snapshot WHERE task = ?1")?.execute([no])?;
+    conn.prepare_cached("DELETE FROM webhook WHERE task = ?1")?.execute([no])?;
+    conn.prepare_cached("DELETE FROM dead_letter WHERE task = ?1")?.execute([no])?;
+    if let Some(id) = client_id {
+        conn.prepare_cached("DELETE FROM client_id WHERE owner = ?1 AND id = ?2")?.execute(params![owner, id])?;
+    }
+    if let Some(key) = idempotency {
+        conn.prepare_cached("DELETE FROM idempotency WHERE owner = ?1 AND key = ?2")?
+            .execute(params![owner, key])?;
+    }
+    conn.prepare_cached("DELETE FROM task WHERE no = ?1")?.execute([no])?;
+    Ok(true)
+}

@@ -1,0 +1,140 @@
+//! Pages of an owner's tasks. Every filter is decided inside one index; rows are read for the page alone.
+
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{ListCursor, ListPage, ListQuery, TaskNo},
+    task::{State, TaskId},
+};
+use rusqlite::{Connection, OptionalExtension, Result, ToSql, params};
+
+use super::{names::Names, read};
+
+/// A page, with the number of tasks on all pages: one consistent reading.
+pub(super) fn list(conn: &Connection, names: &mut Names, query: &ListQuery) -> Result<ListPage> {
+    // Rolled back when it is dropped, which for a reading is the same as committed.
+    let _reading = conn.unchecked_transaction()?;
+    let nothing = ListPage { tasks: vec![], next: None, total: 0 };
+    let Some(owner) = names.find_owner(conn, &query.owner)? else { return Ok(nothing) };
+    let agent = match &query.agent {
+        None => None,
+        Some(agent) => match names.find_agent(conn, agent)? {
+            None => return Ok(nothing),
+            found => found,
+        },
+    };
+    let filter = Filter { owner, agent, query };
+    let opener = filter.opener(conn)?;
+    let total = filter.total(conn)? + u64::from(opener.is_some());
+    let mut places = filter.places(conn, total)?;
+    if let Some(opener) = opener
+        && query.after.is_none_or(|after| order(&opener) < order(&after))
+    {
+        places.push(opener);
+        places.sort_by_key(|place| std::cmp::Reverse(order(place)));
+    }
+    let more = places.len() > query.limit;
+    places.truncate(query.limit);
+    let next = places.last().copied().filter(|_| more);
+    let mut tasks = Vec::with_capacity(places.len());
+    for place in places {
+        tasks.extend(read::open_no(conn, names, place.no.0)?);
+    }
+    Ok(ListPage { tasks, next, total })
+}
+
+fn order(place: &ListCursor) -> (Timestamp, TaskNo) {
+    (place.status_at, place.no)
+}
+
+struct Filter<'q> {
+    owner: i64,
+    agent: Option<i64>,
+    query: &'q ListQuery,
+}
+
+impl Filter<'_> {
+    /// The task whose own context is asked for: it is in no context index, because it has no context stored.
+    fn opener(&self, conn: &Connection) -> Result<Option<ListCursor>> {
+        let Some(id) = self.query.context.as_deref().and_then(TaskId::of_own_context) else { return Ok(None) };
+        conn.prepare_cached(
+            "SELECT status_at, no FROM task WHERE id = ?1 AND owner = ?2 AND context IS NULL
+               AND (?3 IS NULL OR state = ?3) AND (?4 IS NULL OR agent = ?4) AND (?5 IS NULL OR status_at >= ?5)",
+        )?
+        .query_row(
+            params![
+                id.0.as_bytes(),
+                self.owner,
+                self.query.state.map(State::code),
+                self.agent,
+                self.query.since.map(|since| since.0)
+            ],
+            place,
+        )
+        .optional()
+    }
+
+    /// How many tasks match, the opener of the context not counted: from the counters where they know.
+    fn total(&self, conn: &Connection) -> Result<u64> {
+        if self.query.context.is_some() || self.query.since.is_some() {
+            let sql = format!("SELECT count(*) {}", self.condition());
+            return self.with_params(None, -1, |params| {
+                conn.prepare_cached(&format!("{sql} LIMIT ?8"))?.query_row(params, |row| read::number(row, 0))
+            });
+        }
+        conn.prepare_cached(
+            "SELECT ifnull(sum(n), 0) FROM tally
+             WHERE owner = ?1 AND (?2 IS NULL OR agent = ?2) AND (?3 IS NULL OR state = ?3)",
+        )?
+        .query_row(params![self.owner, self.agent, self.query.state.map(State::code)], |row| read::number(row, 0))
+    }
+
+    /// The places of this page, and one more if there is one.
+    fn places(&self, conn: &Connection, total: u64) -> Result<Vec<ListCursor>> {
+        // No more than there are, so that the search for a rare kind ends with the last of them.
+        let limit = (self.query.limit as u64).saturating_add(1).min(total);
+        let after = if self.query.after.is_some() { "AND (status_at, no) < (?6, ?7)" } else { "" };
+        let sql = format!(
+            "SELECT status_at, no {} {after} ORDER BY status_at DESC, no DESC LIMIT ?8",
+            self.condition()
+        );
+        self.with_params(self.query.after, i64::try_from(limit).unwrap_or(i64::MAX), |params| {
+            conn.prepare_cached(&sql)?.query_map(params, place)?.collect()
+        })
+    }
+
+    /// Names the index and what is compared in it. A comparison that is left out costs nothing.
+    fn condition(&self) -> String {
+        let live = self.query.state.is_some_and(|state| !state.is_terminal());
+        let index = match (&self.query.context, live) {
+            (Some(_), _) => "task_context WHERE owner = ?1 AND context = ?2",
+            (None, true) => "task_live WHERE owner = ?1 AND state < 4",
+            (None, false) => "task_list WHERE owner = ?1",
+        };
+        let state = if self.query.state.is_some() { "AND state = ?3" } else { "" };
+        let agent = if self.agent.is_some() { "AND agent = ?4" } else { "" };
+        let since = if self.query.since.is_some() { "AND status_at >= ?5" } else { "" };
+        format!("FROM task INDEXED BY {index} {state} {agent} {since}")
+    }
+
+    fn with_params<T>(
+        &self,
+        after: Option<ListCursor>,
+        limit: i64,
+        run: impl FnOnce(&[&dyn ToSql]) -> Result<T>,
+    ) -> Result<T> {
+        run(params![
+            self.owner,
+            self.query.context,
+            self.query.state.map(State::code),
+            self.agent,
+            self.query.since.map(|since| since.0),
+            after.map(|after| after.status_at.0),
+            after.map(|after| after.no.0),
+            limit,
+        ])
+    }
+}
+
+fn place(row: &rusqlite::Row<'_>) -> Result<ListCursor> {
+    Ok(ListCursor { status_at: Timestamp(row.get(0)?), no: TaskNo(row.get(1)?) })
+}

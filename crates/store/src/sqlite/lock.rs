@@ -1,0 +1,45 @@
+//! One process per folder. SQLite itself would let two servers share a database; the counters that the
+//! writer keeps in memory, and the rule that all earlier nodes are dead at open, would not survive it.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions},
+    io::{Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::Path,
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::OpenError;
+
+/// Holds the folder until it is dropped, or the process ends however it ends.
+#[derive(Debug)]
+pub(super) struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    /// Makes the folder if there is none (for its owner only) and takes it.
+    pub(super) fn take(dir: &Path) -> Result<Self, OpenError> {
+        let failed = |source| OpenError::Folder { dir: dir.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        // Not truncated: until the lock is ours, what it says is somebody else's.
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(dir.join("lock")).map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut holder = String::new();
+                file.read_to_string(&mut holder).map_err(failed)?;
+                let holder = holder.trim().parse().ok();
+                return Err(OpenError::Locked { dir: dir.to_owned(), holder });
+            }
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        file.set_len(0).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+}

@@ -1,0 +1,250 @@
+//! The embedded store: one SQLite database in one folder, held by one process.
+//!
+//! `writer` owns the only connection that writes and commits in groups; `readers` stand beside it;
+//! `checkpoint` keeps the write-ahead log short. Everything else here is SQL on one of those connections.
+
+mod checkpoint;
+mod commit;
+mod error;
+mod expire;
+mod lease;
+mod list;
+mod lock;
+mod names;
+mod outbox;
+mod read;
+mod readers;
+mod schema;
+mod snapshot;
+mod writer;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU32},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{
+        Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage, ListQuery,
+        Load, NodeId, Opened, Settled, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook,
+        WebhookError,
+    },
+    task::TaskId,
+};
+use rusqlite::Connection;
+
+pub use error::OpenError;
+use error::store_error;
+use lock::FolderLock;
+use names::Names;
+use readers::Readers;
+use writer::{Session, Writer, closed};
+
+/// How to open the store. The defaults are what was measured to be good.
+#[derive(Debug, Clone)]
+pub struct SqliteOptions {
+    /// Connections for point reads. About one per core that serves requests.
+    pub readers: usize,
+    /// Pages (4 KiB each) of write-ahead log after which it is copied into the database and begun again.
+    /// More of it makes writes cheaper and reads dearer.
+    pub wal_pages: u32,
+    /// For tests: the number of pages beyond which the database says that the disk is full. It can be
+    /// changed while the store is open.
+    pub max_pages: Option<Arc<AtomicU32>>,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { readers: 4, wal_pages: 4_096, max_pages: None }
+    }
+}
+
+/// The embedded backend of `Store`.
+pub struct SqliteStore {
+    dir: PathBuf,
+    writer: Writer,
+    points: Readers,
+    scans: Arc<Readers>,
+    /// Declared last, so that the folder is let go after everything that uses it.
+    lock: Mutex<Option<FolderLock>>,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the store in `dir`, which is made if it is missing. Refuses to share the folder, to run
+    /// without durability, and to touch a database of a newer version.
+    pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, OpenError> {
+        let lock = FolderLock::take(dir)?;
+        let path = dir.join("nuncio.db");
+        let mut conn = schema::open_read_write(&path)?;
+        schema::migrate(&mut conn)?;
+        lease::bury_all_nodes(&conn)?;
+        let checkpoints = checkpoint::Checkpoints::start(&path, &mut conn, options.wal_pages)?;
+        let points = Readers::open(&path, options.readers)?;
+        let scans = Arc::new(Readers::open(&path, 2)?);
+        let writer = Writer::start(dir.to_owned(), Session::new(conn)?, checkpoints, options.max_pages)?;
+        Ok(Self { dir: dir.to_owned(), writer, points, scans, lock: Mutex::new(Some(lock)) })
+    }
+
+    /// A short read, here and now.
+    fn read<T>(
+        &self,
+        run: impl FnOnce(&Connection, &mut Names) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        self.points.read(run).ok_or_else(closed)?.map_err(|error| store_error(&error, &self.dir))
+    }
+
+    /// A read that may be long, where it blocks nobody.
+    async fn scan<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&Connection, &mut Names) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let scans = Arc::clone(&self.scans);
+        let result = tokio::task::spawn_blocking(move || scans.read(run)).await;
+        result
+            .map_err(|error| StoreError::Broken(error.to_string()))?
+            .ok_or_else(closed)?
+            .map_err(|error| store_error(&error, &self.dir))
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
+        let weight = change.events.as_ref().map_or(0, |events| events.bytes.len())
+            + change.journal.iter().map(|record| record.0.len()).sum::<usize>();
+        self.writer.write(weight, move |session| commit::commit(session, &change)).await?
+    }
+
+    async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
+        self.read(|conn, names| read::open(conn, names, key))
+    }
+
+    async fn row(&self, key: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
+        self.read(|conn, names| read::row(conn, names, key))
+    }
+
+    async fn log(&self, task: TaskNo, after: u64, max_bytes: usize) -> Result<Vec<StoredBatch>, StoreError> {
+        self.read(|conn, _| read::log(conn, task, after, max_bytes))
+    }
+
+    async fn journal(&self, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
+        self.read(|conn, _| read::journal(conn, task))
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        let query = query.clone();
+        self.scan(move |conn, names| list::list(conn, names, &query)).await
+    }
+
+    async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {
+        self.writer.write(fold.len(), move |session| snapshot::put(session, task, seq, &fold)).await
+    }
+
+    async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
+        self.read(|conn, _| read::idempotent(conn, owner, key))
+    }
+
+    async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
+        self.read(|conn, _| read::live_children(conn, parent))
+    }
+
+    async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
+        self.writer.write(0, move |session| lease::heartbeat(session, node, until)).await
+    }
+
+    async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError> {
+        self.writer.write(0, move |session| lease::claim(session, node, now, limit)).await
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.read(|conn, _| lease::next_due(conn))
+    }
+
+    async fn load(&self) -> Result<Load, StoreError> {
+        self.scan(|conn, _| lease::load(conn)).await
+    }
+
+    async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
+        self.writer.write(hook.config.len(), move |session| outbox::put(session, task, &hook, cap)).await?
+    }
+
+    async fn webhooks(&self, task: TaskNo) -> Result<Vec<Webhook>, StoreError> {
+        self.read(|conn, _| outbox::webhooks(conn, task))
+    }
+
+    async fn delete_webhook(&self, task: TaskNo, id: &str) -> Result<bool, StoreError> {
+        let id = id.to_owned();
+        self.writer.write(0, move |session| outbox::delete(session, task, &id)).await
+    }
+
+    async fn claim_deliveries(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        lease: Duration,
+        limit: usize,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        self.writer.write(0, move |session| outbox::claim(session, node, now, lease, limit)).await
+    }
+
+    async fn next_delivery_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.read(|conn, _| outbox::next_due(conn))
+    }
+
+    async fn settle_delivery(&self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
+        let hook = hook.to_owned();
+        self.writer.write(0, move |session| outbox::settle(session, task, &hook, &settled)).await
+    }
+
+    async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.scan(move |conn, _| outbox::dead_letters(conn, limit)).await
+    }
+
+    async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
+        let delivery = delivery.map(str::to_owned);
+        self.writer.write(0, move |session| outbox::replay(session, delivery.as_deref(), now)).await
+    }
+
+    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let tasks = self.scan(move |conn, _| expire::find(conn, before, limit)).await?;
+        let mut deleted = 0;
+        for chunk in tasks.chunks(expire::CHUNK) {
+            let chunk = chunk.to_vec();
+            deleted += self.writer.write(0, move |session| expire::delete(session, before, &chunk)).await?;
+        }
+        Ok(deleted)
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        if !self.writer.is_full() {
+            return Ok(());
+        }
+        // Committed before it is taken back: the room that is missing may be the log's.
+        let probe = |session: &mut Session| {
+            session.conn.prepare_cached("INSERT INTO probe (bytes) VALUES (zeroblob(65536))")?.execute([])
+        };
+        self.writer.write(65_536, probe).await?;
+        let clear =
+            |session: &mut Session| session.conn.prepare_cached("DELETE FROM probe")?.execute([]).map(drop);
+        self.writer.write(0, clear).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.writer.close().await;
+        self.points.close();
+        let scans = Arc::clone(&self.scans);
+        let _ = tokio::task::spawn_blocking(move || scans.close()).await;
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(())
+    }
+}

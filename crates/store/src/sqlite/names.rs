@@ -1,0 +1,102 @@
+//! Owners and agents as small numbers: they repeat in every row and in most indexes.
+//!
+//! Each connection keeps what it has looked up. The tables only grow, so what was read stays true; the
+//! writer forgets all of it when a batch is rolled back.
+
+use std::{collections::HashMap, sync::Arc};
+
+use rusqlite::{Connection, OptionalExtension, Result};
+
+/// Past this many entries a directory is emptied and fills again: owners can be many.
+const KEPT: usize = 16_384;
+
+/// The directories of one connection.
+#[derive(Default)]
+pub(super) struct Names {
+    owners: Directory,
+    agents: Directory,
+}
+
+impl Names {
+    /// The owner of that number.
+    pub(super) fn owner(&mut self, conn: &Connection, no: i64) -> Result<String> {
+        self.owners.name(conn, no, "SELECT name FROM owner WHERE no = ?1")
+    }
+
+    /// The agent of that number.
+    pub(super) fn agent(&mut self, conn: &Connection, no: i64) -> Result<String> {
+        self.agents.name(conn, no, "SELECT name FROM agent WHERE no = ?1")
+    }
+
+    /// The number of an owner, if it ever had a task.
+    pub(super) fn find_owner(&mut self, conn: &Connection, name: &str) -> Result<Option<i64>> {
+        self.owners.find(conn, name, "SELECT no FROM owner WHERE name = ?1")
+    }
+
+    /// The number of an agent, if it ever had a task.
+    pub(super) fn find_agent(&mut self, conn: &Connection, name: &str) -> Result<Option<i64>> {
+        self.agents.find(conn, name, "SELECT no FROM agent WHERE name = ?1")
+    }
+
+    /// The number of an owner, which gets one if it has none. For the writer.
+    pub(super) fn owner_no(&mut self, conn: &Connection, name: &str) -> Result<i64> {
+        match self.find_owner(conn, name)? {
+            Some(no) => Ok(no),
+            None => self.owners.add(conn, name, "INSERT INTO owner (name) VALUES (?1)"),
+        }
+    }
+
+    /// The number of an agent, which gets one if it has none. For the writer.
+    pub(super) fn agent_no(&mut self, conn: &Connection, name: &str) -> Result<i64> {
+        match self.find_agent(conn, name)? {
+            Some(no) => Ok(no),
+            None => self.agents.add(conn, name, "INSERT INTO agent (name) VALUES (?1)"),
+        }
+    }
+}
+
+/// Numbers and names, both ways.
+#[derive(Default)]
+struct Directory {
+    by_no: HashMap<i64, Arc<str>>,
+    by_name: HashMap<Arc<str>, i64>,
+}
+
+impl Directory {
+    fn name(&mut self, conn: &Connection, no: i64, sql: &str) -> Result<String> {
+        if let Some(name) = self.by_no.get(&no) {
+            return Ok(name.to_string());
+        }
+        let name: String = conn.prepare_cached(sql)?.query_row([no], |row| row.get(0))?;
+        self.keep(no, &name);
+        Ok(name)
+    }
+
+    fn find(&mut self, conn: &Connection, name: &str, sql: &str) -> Result<Option<i64>> {
+        if let Some(no) = self.by_name.get(name) {
+            return Ok(Some(*no));
+        }
+        let no = conn.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()?;
+        if let Some(no) = no {
+            self.keep(no, name);
+        }
+        Ok(no)
+    }
+
+    fn add(&mut self, conn: &Connection, name: &str, sql: &str) -> Result<i64> {
+        conn.prepare_cached(sql)?.execute([name])?;
+        let no = conn.last_insert_rowid();
+        self.keep(no, name);
+        Ok(no)
+    }
+
+    fn keep(&mut self, no: i64, name: &str) {
+        if self.by_no.len() >= KEPT {
+            self.by_no.clear();
+            self.by_name.clear();
+        }
+        let name: Arc<str> = name.into();
+        self.by_no.insert(no, Arc::clone(&name));
+        self.by_name.insert(name, no);
+    }
+}

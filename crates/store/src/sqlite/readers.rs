@@ -1,0 +1,74 @@
+//! A fixed set of read-only connections beside the writer.
+//!
+//! Point reads run on the calling thread: a few pages from the cache of the operating system, some
+//! microseconds, less than handing them to another thread would cost. Scans run on blocking threads and
+//! have connections of their own, so that a long one never stands before a short one.
+
+use std::{
+    cell::Cell,
+    path::Path,
+    sync::{
+        Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use rusqlite::{Connection, Result};
+
+use super::{OpenError, names::Names, schema};
+
+/// One connection, with the names it has seen.
+struct Reader {
+    conn: Connection,
+    names: Names,
+}
+
+/// Connections for reads of one kind.
+pub(super) struct Readers {
+    readers: Vec<Mutex<Option<Reader>>>,
+}
+
+impl Readers {
+    pub(super) fn open(path: &Path, count: usize) -> Result<Self, OpenError> {
+        let reader = || -> Result<_, OpenError> {
+            Ok(Mutex::new(Some(Reader { conn: schema::open_read_only(path)?, names: Names::default() })))
+        };
+        Ok(Self { readers: (0..count.max(1)).map(|_| reader()).collect::<Result<_, _>>()? })
+    }
+
+    /// Runs a read on a free connection; `None` after `close`.
+    pub(super) fn read<T>(
+        &self,
+        run: impl FnOnce(&Connection, &mut Names) -> Result<T>,
+    ) -> Option<Result<T>> {
+        self.pick().as_mut().map(|Reader { conn, names }| run(conn, names))
+    }
+
+    /// Each thread comes back to its own connection, whose cache is warm; the others are for when it is taken.
+    fn pick(&self) -> MutexGuard<'_, Option<Reader>> {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! { static HOME: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed)); }
+        let home = HOME.get();
+        let count = self.readers.len();
+        for place in (home..).take(count) {
+            match self.readers[place % count].try_lock() {
+                Ok(reader) => return reader,
+                Err(TryLockError::Poisoned(reader)) => return reader.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        lock(&self.readers[home % count])
+    }
+
+    /// Waits for running reads and closes all connections.
+    pub(super) fn close(&self) {
+        for reader in &self.readers {
+            lock(reader).take();
+        }
+    }
+}
+
+/// A reader whose thread panicked is as good as before: it holds no state between two reads.
+fn lock(reader: &Mutex<Option<Reader>>) -> MutexGuard<'_, Option<Reader>> {
+    reader.lock().unwrap_or_else(PoisonError::into_inner)
+}

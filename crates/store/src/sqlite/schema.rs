@@ -1,0 +1,92 @@
+//! How connections are opened: pragmas, the proof that they took, and the migrations.
+
+use std::{path::Path, time::Duration};
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::OpenError;
+
+/// The schema, step by step; the position is the version. Steps are never changed once released.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_tasks.sql")];
+
+/// For the writer and the checkpoints. Durable, or an error.
+pub(super) fn open_read_write(path: &Path) -> Result<Connection, OpenError> {
+    let conn = Connection::open(path)?;
+    make_durable(&conn)?;
+    // Checkpoints are run by `checkpoint.rs`, not inside of a commit that happens to pass a limit.
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    // Only a checkpoint and the writer can meet, and only for moments.
+    conn.busy_timeout(Duration::from_millis(200))?;
+    conn.set_prepared_statement_cache_capacity(128);
+    Ok(conn)
+}
+
+/// For reads beside the writer.
+pub(super) fn open_read_only(path: &Path) -> Result<Connection, OpenError> {
+    let conn = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    // A commit elsewhere empties this connection's page cache, so the cache is small and pages come from
+    // the map: without a system call, and shared by all readers.
+    conn.pragma_update(None, "mmap_size", 1_i64 << 30)?;
+    conn.pragma_update(None, "cache_size", -2_048)?;
+    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+/// Asks for durability and checks that it was granted: SQLite answers a pragma that it cannot obey with
+/// silence, e.g. on file systems without shared memory.
+pub(super) fn make_durable(conn: &Connection) -> Result<(), OpenError> {
+    let journal: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if journal != "wal" {
+        return Err(OpenError::NotDurable(format!(
+            "SQLite cannot keep a write-ahead log here (journal mode {journal}); \
+             use a folder on a local file system"
+        )));
+    }
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    // Where fsync alone does not reach the platter (macOS); elsewhere it changes nothing.
+    conn.pragma_update(None, "fullfsync", true)?;
+    conn.pragma_update(None, "checkpoint_fullfsync", true)?;
+    let synchronous: i64 = conn.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
+    if synchronous != 2 {
+        return Err(OpenError::NotDurable(format!(
+            "SQLite does not wait for the disk (synchronous is {synchronous}, not 2)"
+        )));
+    }
+    Ok(())
+}
+
+/// Brings the schema up to date, all of it or nothing.
+pub(super) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
+    let known = MIGRATIONS.len() as i64;
+    let transaction = Transaction::new(conn, TransactionBehavior::Immediate)?;
+    let found: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if found > known {
+        return Err(OpenError::NewerSchema { found, known });
+    }
+    let done = usize::try_from(found).unwrap_or(0);
+    for step in &MIGRATIONS[done..] {
+        transaction.execute_batch(step)?;
+    }
+    if found < known {
+        transaction.pragma_update(None, "user_version", known)?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_not_durable() {
+        let conn = Connection::open_in_memory().unwrap();
+        let error = make_durable(&conn).unwrap_err();
+        assert!(matches!(error, OpenError::NotDurable(_)), "{error}");
+        assert!(error.to_string().contains("memory"), "{error}");
+    }
+}

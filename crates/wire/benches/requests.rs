@@ -1,0 +1,91 @@
+//! What the wire costs a request: `cargo bench -p nuncio-wire`.
+//!
+//! Times of one thread, best of several rounds, so that a busy machine shows in the spread and not in the figure.
+
+#![allow(clippy::print_stdout, reason = "the figures are the output")]
+
+use std::{hint::black_box, time::Instant};
+
+use nuncio_engine::{
+    clock::Timestamp,
+    content::{Message, Part, Role},
+    event::{ArtifactChunk, Entry, Event, Status},
+    task::{Origin, State, Task, TaskId},
+};
+use nuncio_wire::{
+    a2a::{Dialect, Ids, View},
+    jsonrpc::{self, Id},
+    sse,
+};
+
+const BODY: &[u8] = br#"{"jsonrpc":"2.0","id":"8f1b2c3d","method":"SendMessage","params":{"message":{"messageId":"0c5e7a52-9c5b-4f0e-8a63-2f6d6f0b8f11","role":"ROLE_USER","parts":[{"text":"say it again"}]},"configuration":{"historyLength":10}}}"#;
+
+fn main() {
+    let chunk = ArtifactChunk {
+        id: "echo".to_owned(),
+        index: 0,
+        parts: vec![Part::text("say it again")],
+        append: false,
+        last: true,
+        name: None,
+        description: None,
+        metadata: None,
+        extensions: vec![],
+    };
+    let log = [
+        Event::Message(Message::text("0c5e7a52-9c5b-4f0e-8a63-2f6d6f0b8f11", Role::User, "say it again")),
+        Event::Artifact(chunk),
+        Event::Status(Status { state: State::Completed, message: None }),
+    ];
+    let log = log.map(|event| Entry(Timestamp(1_731_700_000_123), event));
+    let task = Task::new(Origin {
+        id: TaskId::parse("01920000-0000-7000-8000-000000000001").unwrap_or_else(|| unreachable!()),
+        client_id: None,
+        context: "ctx-01920000-0000-7000-8000-000000000001".to_owned(),
+        agent: "echo".to_owned(),
+        owner: "local".to_owned(),
+        dialect: Dialect::V1.name().to_owned(),
+        metadata: None,
+    })
+    .fold(&log);
+    let ids = Ids { task: "01920000-0000-7000-8000-000000000001", context: &task.origin.context };
+    let id = Id::string("8f1b2c3d");
+
+    let mut out = Vec::with_capacity(4096);
+    measure("parse envelope", || jsonrpc::parse(black_box(BODY), 64).is_ok());
+    measure("utf8", || std::str::from_utf8(black_box(BODY)).is_ok());
+    let request = jsonrpc::parse(BODY, 64).unwrap_or_else(|_| unreachable!());
+    measure("read_call", || black_box(Dialect::V1.read_call(&request.method, black_box(request.params))).is_ok());
+    measure("ignored any", || serde_json::from_slice::<serde::de::IgnoredAny>(black_box(BODY)).is_ok());
+    measure("value", || serde_json::from_slice::<serde_json::Value>(black_box(BODY)).is_ok());
+    measure("read SendMessage", || {
+        let request = jsonrpc::parse(black_box(BODY), 64).unwrap_or_else(|_| unreachable!());
+        black_box(Dialect::V1.read_call(&request.method, request.params)).is_ok()
+    });
+    measure("write its task", || {
+        out.clear();
+        jsonrpc::write_result(&mut out, &id, |out| {
+            Dialect::V1.write_sent(out, black_box(&task), View::default())
+        });
+        !out.is_empty()
+    });
+    measure("write an artifact frame", || {
+        out.clear();
+        sse::frame(&mut out, Some(2), |out| {
+            jsonrpc::write_result(out, &id, |out| {
+                Dialect::V1.write_event(out, black_box(&ids), 2, &log[1]);
+            });
+        });
+        !out.is_empty()
+    });
+}
+
+fn measure(name: &str, mut once: impl FnMut() -> bool) {
+    const TIMES: u32 = 20_000;
+    let rounds = (0..15).map(|_| {
+        let start = Instant::now();
+        assert!((0..TIMES).all(|_| once()), "{name}");
+        start.elapsed() / TIMES
+    });
+    println!("{name:<24} {:>8} ns", rounds.min().unwrap_or_default().as_nanos());
+}

@@ -1,0 +1,251 @@
+//! The A2A dialects as pairs of conversions between wire JSON and the engine's types.
+//!
+//! Three generations of one protocol differ in spelling far more than in substance. So each *thing* (a part, a
+//! message, a task, an event, a call …) has one file with both directions, in which the differences between
+//! the dialects stand side by side. What a dialect cannot say is listed in its own module: [`v0_1`], [`v0_3`],
+//! [`v1`]. The round-trip tests normalize by those lists and by nothing else.
+//!
+//! A server reads calls and writes tasks, events and faults; a client writes calls and reads the rest.
+
+mod artifact;
+mod call;
+pub mod card;
+mod event;
+mod fault;
+mod input;
+mod message;
+mod method;
+mod params;
+mod part;
+mod request;
+mod status;
+mod stream;
+mod task;
+pub mod v0_1;
+pub mod v0_3;
+pub mod v1;
+mod webhook;
+
+pub use call::{Call, List, Send};
+pub use event::Frame;
+pub use fault::{Fault, Problem};
+pub use input::Malformed;
+pub use message::AddressedMessage;
+pub use method::{Choice, Unchosen, choose};
+use nuncio_engine::{event::Entry, task::Task, webhook::WebhookConfig};
+use serde_json::value::RawValue;
+pub use stream::{ArtifactUpdate, StatusUpdate, StreamEvent};
+pub use task::{TaskView, View};
+
+use crate::json;
+
+/// A generation of A2A. 0.2 is spoken as 0.3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// The first: the client makes the task id, parts have a `type`.
+    V0_1,
+    /// Objects have a `kind`.
+    V0_3,
+    /// ProtoJSON.
+    V1,
+}
+
+/// The names of a task on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ids<'a> {
+    /// The task's public id.
+    pub task: &'a str,
+    /// The conversation that it belongs to.
+    pub context: &'a str,
+}
+
+/// A page of a list of tasks.
+#[derive(Debug, Clone, Copy)]
+pub struct Page<'a> {
+    /// The tasks.
+    pub tasks: &'a [Task],
+    /// How much of each.
+    pub view: View,
+    /// The size of page that was asked for.
+    pub page_size: usize,
+    /// How many tasks there are on all pages.
+    pub total: u64,
+    /// Where the next page begins; `None` on the last.
+    pub next: Option<&'a str>,
+}
+
+impl Dialect {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 3] = [Self::V0_1, Self::V0_3, Self::V1];
+
+    /// The name that is stored with what was made in this dialect.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V0_1 => "a2a/0.1",
+            Self::V0_3 => "a2a/0.3",
+            Self::V1 => "a2a/1.0",
+        }
+    }
+
+    /// The dialect of a stored name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dialect| dialect.name() == name)
+    }
+
+    /// The version as `A2A-Version` and cards have it.
+    pub fn version(self) -> &'static str {
+        &self.name()["a2a/".len()..]
+    }
+
+    // What a server reads and writes.
+
+    /// Reads a request.
+    pub fn read_call(self, method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+        params::read(self, method, params)
+    }
+
+    /// Writes a task: the result of get and cancel.
+    pub fn write_task(self, out: &mut Vec<u8>, task: &Task, view: View) {
+        task::write(out, self, task, view);
+    }
+
+    /// Writes the result of a send.
+    pub fn write_sent(self, out: &mut Vec<u8>, task: &Task, view: View) {
+        if self == Self::V1 {
+            json::object(out, |shell| task::write(shell.key("task"), self, task, view));
+        } else {
+            task::write(out, self, task, view);
+        }
+    }
+
+    /// Writes what a stream begins with: the task as it is. 0.1 has only updates: there it is a status update.
+    ///
+    /// `false`: the stream begins with nothing.
+    pub fn write_stream_start(self, out: &mut Vec<u8>, task: &Task, view: View) -> bool {
+        if self == Self::V0_1 {
+            let id = task.origin.public_id();
+            let ids = Ids { task: &id, context: &task.origin.context };
+            event::write_status(out, self, ids, task.state.is_terminal(), |out| {
+                task::write_status(out, self, ids, task);
+            });
+        } else {
+            self.write_sent(out, task, view);
+        }
+        true
+    }
+
+    /// Writes an event of a stream. `None`: it has no frame in this dialect, and nothing was written.
+    ///
+    /// The same event at the same place always gives the same bytes.
+    pub fn write_event(self, out: &mut Vec<u8>, ids: &Ids<'_>, seq: u64, entry: &Entry) -> Option<Frame> {
+        event::write(out, self, *ids, seq, entry)
+    }
+
+    /// Writes a page of tasks.
+    pub fn write_list(self, out: &mut Vec<u8>, page: &Page<'_>) {
+        json::object(out, |list| {
+            list.array("tasks", page.tasks, |out, task| task::write_listed(out, self, task, page.view));
+            list.value("nextPageToken", page.next.unwrap_or_default());
+            list.value("pageSize", &page.page_size);
+            list.value("totalSize", &page.total);
+        });
+    }
+
+    /// Writes a webhook, without its secrets.
+    pub fn write_webhook(self, out: &mut Vec<u8>, task: &str, config: &WebhookConfig) {
+        webhook::write(out, self, task, config, webhook::Secrets::Kept);
+    }
+
+    /// Writes a page of webhooks, without their secrets.
+    pub fn write_webhooks(
+        self,
+        out: &mut Vec<u8>,
+        task: &str,
+        configs: &[WebhookConfig],
+        next: Option<&str>,
+    ) {
+        let write = |out: &mut Vec<u8>, config| self.write_webhook(out, task, config);
+        match self {
+            Self::V0_1 | Self::V0_3 => json::array(out, configs, write),
+            Self::V1 => json::object(out, |list| {
+                list.array("configs", configs, write);
+                list.value("nextPageToken", next.unwrap_or_default());
+            }),
+        }
+    }
+
+    /// Writes the result of deleting a webhook.
+    pub fn write_deleted(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if self == Self::V1 { b"{}" } else { b"null" });
+    }
+
+    /// Writes what a webhook is sent for an event, and gives its media type. `None`: this event is not sent.
+    ///
+    /// `task` is the task as of this event. Up to 0.3 a webhook gets the task whenever a turn ends; since 1.0
+    /// it gets what a stream gets.
+    pub fn push_body(self, out: &mut Vec<u8>, task: &Task, seq: u64, entry: &Entry) -> Option<&'static str> {
+        if self == Self::V1 {
+            let id = task.origin.public_id();
+            let ids = Ids { task: &id, context: &task.origin.context };
+            return event::write(out, self, ids, seq, entry).map(|_| "application/a2a+json");
+        }
+        if !event::ends_turn(entry.event()) {
+            return None;
+        }
+        task::write_pushed(out, self, task);
+        Some("application/json")
+    }
+
+    // What a client writes and reads.
+
+    /// Writes the params of a request and gives its method. `None`: the dialect has no such method, and
+    /// nothing was written.
+    pub fn write_call(self, out: &mut Vec<u8>, call: &Call) -> Option<&'static str> {
+        request::write(out, self, call)
+    }
+
+    /// Reads a task: the result of get and cancel, and what older webhooks are sent.
+    pub fn read_task(self, json: &RawValue) -> Result<TaskView, Malformed> {
+        let task: task::TaskIn<'_> = input::parse("result", json.get())?;
+        task.read(self, input::Path::Root("result"))
+    }
+
+    /// Reads the result of a send: a task, or a message where the agent made no task.
+    pub fn read_sent(self, json: &RawValue) -> Result<StreamEvent, Malformed> {
+        if self == Self::V0_1 {
+            return self.read_task(json).map(|task| StreamEvent::Task(Box::new(task)));
+        }
+        stream::read(self, json.get())
+    }
+
+    /// Reads an item of a stream, and what 1.0 webhooks are sent.
+    pub fn read_event(self, json: &RawValue) -> Result<StreamEvent, Malformed> {
+        stream::read(self, json.get())
+    }
+
+    /// Reads a page of tasks.
+    pub fn read_list(self, json: &RawValue) -> Result<TaskList, Malformed> {
+        input::parse::<task::ListIn<'_>>("result", json.get())?.read(self, input::Path::Root("result"))
+    }
+
+    /// Reads a webhook with the id of its task.
+    pub fn read_webhook(self, json: &RawValue) -> Result<(String, WebhookConfig), Malformed> {
+        input::parse::<webhook::WebhookIn>("result", json.get())?.read(self, input::Path::Root("result"))
+    }
+
+    /// Reads a page of webhooks, with where the next one begins.
+    pub fn read_webhooks(self, json: &RawValue) -> Result<(Vec<WebhookConfig>, Option<String>), Malformed> {
+        webhook::read_page(self, json.get())
+    }
+}
+
+/// A page of tasks, as a client reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskList {
+    /// The tasks.
+    pub tasks: Vec<TaskView>,
+    /// Where the next page begins; `None` on the last.
+    pub next: Option<String>,
+    /// How many there are on all pages, where the server says it.
+    pub total: Option<u64>,
+}

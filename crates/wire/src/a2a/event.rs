@@ -1,0 +1,125 @@
+//! What a follower sees: at most one frame per event of the log, the same bytes whenever it is read again.
+
+use nuncio_engine::{
+    event::{ArtifactChunk, Entry, Event},
+    task::{State, state_while_asking},
+};
+
+use super::{
+    Dialect, Ids, artifact,
+    status::{self, StatusOut},
+};
+use crate::json;
+
+/// What a frame means for the stream that it is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// No frame follows: the stream closes.
+    pub ends_stream: bool,
+    /// The agent has had its say: the task ended, or it waits for the caller. Up to 0.3 this ends every
+    /// stream. 1.0 leaves it open; a server may close the stream of the *message* that came to this point.
+    pub ends_turn: bool,
+}
+
+impl Frame {
+    fn of(dialect: Dialect, state: State) -> Self {
+        let ends_turn = state.is_terminal() || state.is_interrupted();
+        Self { ends_turn, ends_stream: state.is_terminal() || (ends_turn && dialect != Dialect::V1) }
+    }
+}
+
+/// Writes an event. `None`: it has no frame in A2A, nothing was written.
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    dialect: Dialect,
+    ids: Ids<'_>,
+    seq: u64,
+    entry: &Entry,
+) -> Option<Frame> {
+    let made;
+    let (state, message) = match entry.event() {
+        Event::Status(status) => (status.state, status.message.as_ref()),
+        Event::Progress(progress) => {
+            made = status::progress_message(progress, ids.task, seq);
+            (State::Working, Some(&made))
+        }
+        Event::Question(question) => {
+            made = question.message(ids.task, seq);
+            (state_while_asking(question), Some(&made))
+        }
+        Event::Answer(_) => (State::Working, None),
+        Event::Artifact(chunk) => {
+            write_artifact(out, dialect, ids, chunk);
+            return Some(Frame { ends_stream: false, ends_turn: false });
+        }
+        Event::Message(_) | Event::Log(_) => return None,
+    };
+    let frame = Frame::of(dialect, state);
+    write_status(out, dialect, ids, frame.ends_stream, |out| {
+        StatusOut { state, message, at: entry.at() }.write(out, dialect, ids);
+    });
+    Some(frame)
+}
+
+/// Writes a status update around the status that the closure writes.
+pub(super) fn write_status(
+    out: &mut Vec<u8>,
+    dialect: Dialect,
+    ids: Ids<'_>,
+    last: bool,
+    status: impl FnOnce(&mut Vec<u8>),
+) {
+    update(out, dialect, ids, "statusUpdate", "status-update", |update| {
+        status(update.key("status"));
+        if dialect != Dialect::V1 {
+            update.value("final", &last);
+        }
+    });
+}
+
+fn write_artifact(out: &mut Vec<u8>, dialect: Dialect, ids: Ids<'_>, chunk: &ArtifactChunk) {
+    update(out, dialect, ids, "artifactUpdate", "artifact-update", |update| {
+        artifact::write_chunk(update.key("artifact"), dialect, chunk);
+        if dialect != Dialect::V0_1 {
+            update.optional("append", chunk.append.then_some(&true));
+            update.optional("lastChunk", chunk.last.then_some(&true));
+        }
+    });
+}
+
+/// The shell of an update: in 1.0 a member of that name, in 0.3 an object of that kind, in 0.1 a bare object.
+fn update(
+    out: &mut Vec<u8>,
+    dialect: Dialect,
+    ids: Ids<'_>,
+    name: &'static str,
+    kind: &'static str,
+    members: impl FnOnce(&mut json::Object<'_>),
+) {
+    let with_ids = |object: &mut json::Object<'_>| {
+        if dialect == Dialect::V0_1 {
+            object.value("id", ids.task);
+        } else {
+            object.value("taskId", ids.task);
+            object.value("contextId", ids.context);
+        }
+        members(object);
+    };
+    json::object(out, |object| match dialect {
+        Dialect::V0_1 => with_ids(object),
+        Dialect::V0_3 => {
+            object.value("kind", kind);
+            with_ids(object);
+        }
+        Dialect::V1 => object.object(name, with_ids),
+    });
+}
+
+/// Whether the agent has had its say with this event: the task ended, or it waits for the caller.
+pub(super) fn ends_turn(event: &Event) -> bool {
+    match event {
+        Event::Status(status) => Frame::of(Dialect::V0_3, status.state).ends_turn,
+        Event::Question(_) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,185 @@
+//! What all readers share: where something was wrong, and the spellings that ProtoJSON allows.
+//!
+//! The structs that readers parse into are unions: one `Message`, `Part` or `Task` has the members of all
+//! generations, and the conversion looks at those of its dialect. Every member is optional, because `null` and
+//! absence mean the same in all of them, and unknown members are ignored.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Unexpected, Visitor},
+};
+
+/// What came is not what the dialect defines.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct Malformed {
+    /// Where, e.g. `params.message.parts[0]`.
+    pub path: String,
+    /// What was expected there.
+    pub problem: String,
+}
+
+/// A place in a document; it becomes text only when something is wrong there.
+#[derive(Clone, Copy)]
+pub(super) enum Path<'a> {
+    Root(&'static str),
+    Member(&'a Path<'a>, &'static str),
+    Element(&'a Path<'a>, usize),
+}
+
+impl<'a> Path<'a> {
+    pub(super) fn member(&'a self, name: &'static str) -> Path<'a> {
+        Path::Member(self, name)
+    }
+
+    pub(super) fn element(&'a self, index: usize) -> Path<'a> {
+        Path::Element(self, index)
+    }
+
+    pub(super) fn malformed(&self, problem: impl Into<String>) -> Malformed {
+        Malformed { path: self.to_string(), problem: problem.into() }
+    }
+
+    /// The value of a member that must be there.
+    pub(super) fn required<T>(&self, name: &'static str, value: Option<T>) -> Result<T, Malformed> {
+        value.ok_or_else(|| self.member(name).malformed("is required"))
+    }
+
+    /// The value of a string member that must be there and say something.
+    pub(super) fn required_text(
+        &self,
+        name: &'static str,
+        value: Option<String>,
+    ) -> Result<String, Malformed> {
+        self.required(name, value.filter(|text| !text.is_empty()))
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root(name) => f.write_str(name),
+            Self::Member(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Element(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+/// Parses a document. When that fails it is parsed again, slowly, to learn where.
+pub(super) fn parse<'a, T: Deserialize<'a>>(root: &'static str, json: &'a str) -> Result<T, Malformed> {
+    serde_json::from_str(json).map_err(|error| {
+        let mut input = serde_json::Deserializer::from_str(json);
+        let (path, error) = match serde_path_to_error::deserialize::<_, T>(&mut input) {
+            Err(located) => (located.path().to_string(), located.into_inner()),
+            Ok(_) => (".".to_owned(), error),
+        };
+        let path = if path == "." { root.to_owned() } else { format!("{root}.{path}") };
+        let mut problem = error.to_string();
+        // The position is one in the params, which nobody has before their eyes.
+        problem.truncate(problem.rfind(" at line ").unwrap_or(problem.len()));
+        Malformed { path, problem }
+    })
+}
+
+/// Absent, where protobuf's default stands for absence.
+pub(super) fn unless_empty(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// The name of an enum's value, or its number, which ProtoJSON allows.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Word<'a> {
+    Name(Cow<'a, str>),
+    Number(i64),
+}
+
+impl Word<'_> {
+    /// The value in a table of names and numbers.
+    pub(super) fn find<T: Copy>(&self, table: &[(T, &'static str, i64)]) -> Option<T> {
+        let found = table.iter().find(|(_, name, number)| match self {
+            Self::Name(given) => given == name,
+            Self::Number(given) => given == number,
+        });
+        found.map(|(value, ..)| *value)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Words;
+        impl<'de> Visitor<'de> for Words {
+            type Value = Word<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Word<'de>, E> {
+                Ok(Word::Name(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Word<'de>, E> {
+                Ok(Word::Name(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Word<'de>, E> {
+                Ok(Word::Number(number))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Word<'de>, E> {
+                i64::try_from(number)
+                    .map(Word::Number)
+                    .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+            }
+        }
+        input.deserialize_any(Words)
+    }
+}
+
+/// A whole number, also as a string or with a zero fraction, which ProtoJSON allows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Whole(pub(super) i64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Wholes;
+        impl Visitor<'_> for Wholes {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Whole, E> {
+                Ok(Whole(number))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
+                i64::try_from(number)
+                    .map(Whole)
+                    .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
+                if number.fract() == 0.0 && number.abs() < 2_f64.powi(53) {
+                    return Ok(Whole(number as i64));
+                }
+                Err(E::invalid_value(Unexpected::Float(number), &self))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Whole, E> {
+                text.parse().map(Whole).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+        input.deserialize_any(Wholes)
+    }
+}
+
+/// A member for which `null` is a value.
+pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    input: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(input).map(Some)
+}

@@ -1,0 +1,122 @@
+//! The names of the methods in each dialect, and which dialect a request speaks.
+
+use super::{
+    Dialect,
+    fault::{Fault, Problem},
+};
+
+/// The operations of A2A.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Method {
+    Send,
+    Stream,
+    Get,
+    List,
+    Cancel,
+    Subscribe,
+    SetWebhook,
+    GetWebhook,
+    ListWebhooks,
+    DeleteWebhook,
+    ExtendedCard,
+}
+
+/// Operations with their names in 0.1, 0.3 and 1.0.
+#[rustfmt::skip]
+const METHODS: [(Method, [Option<&str>; 3]); 11] = [
+    (Method::Send, [Some("tasks/send"), Some("message/send"), Some("SendMessage")]),
+    (Method::Stream, [Some("tasks/sendSubscribe"), Some("message/stream"), Some("SendStreamingMessage")]),
+    (Method::Get, [Some("tasks/get"), Some("tasks/get"), Some("GetTask")]),
+    (Method::List, [None, None, Some("ListTasks")]),
+    (Method::Cancel, [Some("tasks/cancel"), Some("tasks/cancel"), Some("CancelTask")]),
+    (Method::Subscribe, [Some("tasks/resubscribe"), Some("tasks/resubscribe"), Some("SubscribeToTask")]),
+    (Method::SetWebhook, [Some("tasks/pushNotification/set"), Some("tasks/pushNotificationConfig/set"), Some("CreateTaskPushNotificationConfig")]),
+    (Method::GetWebhook, [Some("tasks/pushNotification/get"), Some("tasks/pushNotificationConfig/get"), Some("GetTaskPushNotificationConfig")]),
+    (Method::ListWebhooks, [None, Some("tasks/pushNotificationConfig/list"), Some("ListTaskPushNotificationConfigs")]),
+    (Method::DeleteWebhook, [None, Some("tasks/pushNotificationConfig/delete"), Some("DeleteTaskPushNotificationConfig")]),
+    (Method::ExtendedCard, [None, Some("agent/getAuthenticatedExtendedCard"), Some("GetExtendedAgentCard")]),
+];
+
+impl Method {
+    pub(super) fn name(self, dialect: Dialect) -> Option<&'static str> {
+        METHODS.iter().find(|(method, _)| *method == self).and_then(|(_, names)| names[dialect as usize])
+    }
+
+    pub(super) fn find(dialect: Dialect, name: &str) -> Option<Self> {
+        METHODS.iter().find(|(_, names)| names[dialect as usize] == Some(name)).map(|(method, _)| *method)
+    }
+}
+
+/// Which dialect answers a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// This one.
+    Fixed(Dialect),
+    /// 0.1 if the task was made in 0.1, else 0.3: the method is in both, and the request does not say.
+    ByTask,
+}
+
+impl Choice {
+    /// The dialect, once the task is known. `made_in` is the dialect that the task was made in; `None` where
+    /// there is no such task.
+    pub fn settle(self, made_in: Option<&str>) -> Dialect {
+        match self {
+            Self::Fixed(dialect) => dialect,
+            Self::ByTask if made_in == Some(Dialect::V0_1.name()) => Dialect::V0_1,
+            Self::ByTask => Dialect::V0_3,
+        }
+    }
+}
+
+/// A request that no dialect answers, and the dialect to say so in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unchosen {
+    /// The dialect to write the fault in.
+    pub dialect: Dialect,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// Chooses the dialect by the `A2A-Version` header or query parameter, and without one by the method.
+///
+/// The methods of 1.0 ask for the header: without it a request means 0.3, which has no such method.
+pub fn choose(version: Option<&str>, method: &str) -> Result<Choice, Unchosen> {
+    let unsupported = |message: String| {
+        let dialect = Dialect::V1;
+        let fault = dialect
+            .problem(Problem::VersionNotSupported, message)
+            .with("supportedVersions", "1.0, 0.3, 0.2, 0.1");
+        Err(Unchosen { dialect, fault })
+    };
+    let is_v1 = Method::find(Dialect::V1, method).is_some();
+    match version.map(str::trim).filter(|version| !version.is_empty()) {
+        Some(version) => match dialect_of(version) {
+            None => unsupported(format!(
+                "A2A version {version:?} is not supported here: send A2A-Version 1.0, 0.3, 0.2 or 0.1"
+            )),
+            Some(dialect) if is_v1 && dialect != Dialect::V1 => unsupported(format!(
+                "{method} is a method of A2A 1.0, but the request says A2A-Version {version}: send A2A-Version: 1.0"
+            )),
+            Some(dialect) => Ok(Choice::Fixed(dialect)),
+        },
+        None if is_v1 => {
+            unsupported(format!("{method} is a method of A2A 1.0: send the header A2A-Version: 1.0 with it"))
+        }
+        None => match (Method::find(Dialect::V0_1, method), Method::find(Dialect::V0_3, method)) {
+            (Some(_), Some(_)) => Ok(Choice::ByTask),
+            (Some(_), None) => Ok(Choice::Fixed(Dialect::V0_1)),
+            _ => Ok(Choice::Fixed(Dialect::V0_3)),
+        },
+    }
+}
+
+/// The dialect of a version. Only major and minor count; 0.2 differs from 0.3 in nothing that is read here.
+fn dialect_of(version: &str) -> Option<Dialect> {
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+    match (numbers.next()??, numbers.next().unwrap_or(Some(0))?) {
+        (1, 0) => Some(Dialect::V1),
+        (0, 2 | 3) => Some(Dialect::V0_3),
+        (0, 1) => Some(Dialect::V0_1),
+        _ => None,
+    }
+}

@@ -1,0 +1,147 @@
+//! Where a task stands: the names of the states, and the status object.
+
+use nuncio_engine::{
+    clock::Timestamp,
+    content::{Message, Part, Role},
+    event::Progress,
+    task::State,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{
+    Dialect, Ids,
+    input::{Malformed, Path, Word},
+    message::{self, MessageIn},
+};
+use crate::{json, timestamp};
+
+/// States with their names and numbers in 1.0.
+const PROTO: [(State, &str, i64); 8] = [
+    (State::Submitted, "TASK_STATE_SUBMITTED", 1),
+    (State::Working, "TASK_STATE_WORKING", 2),
+    (State::InputRequired, "TASK_STATE_INPUT_REQUIRED", 6),
+    (State::AuthRequired, "TASK_STATE_AUTH_REQUIRED", 8),
+    (State::Completed, "TASK_STATE_COMPLETED", 3),
+    (State::Failed, "TASK_STATE_FAILED", 4),
+    (State::Canceled, "TASK_STATE_CANCELED", 5),
+    (State::Rejected, "TASK_STATE_REJECTED", 7),
+];
+
+/// States with their names in 0.3, which have no numbers.
+const PLAIN: [(State, &str, i64); 8] = [
+    (State::Submitted, "submitted", i64::MIN),
+    (State::Working, "working", i64::MIN),
+    (State::InputRequired, "input-required", i64::MIN),
+    (State::AuthRequired, "auth-required", i64::MIN),
+    (State::Completed, "completed", i64::MIN),
+    (State::Failed, "failed", i64::MIN),
+    (State::Canceled, "canceled", i64::MIN),
+    (State::Rejected, "rejected", i64::MIN),
+];
+
+/// The names that say nothing about the state.
+const UNKNOWN: [((), &str, i64); 2] = [((), "TASK_STATE_UNSPECIFIED", 0), ((), "unknown", i64::MIN)];
+
+fn states(dialect: Dialect) -> &'static [(State, &'static str, i64); 8] {
+    if dialect == Dialect::V1 { &PROTO } else { &PLAIN }
+}
+
+/// The state that the dialect has for a state: 0.1 knows neither rejected nor auth-required.
+pub(super) fn nearest(dialect: Dialect, state: State) -> State {
+    match (dialect, state) {
+        (Dialect::V0_1, State::Rejected) => State::Failed,
+        (Dialect::V0_1, State::AuthRequired) => State::InputRequired,
+        _ => state,
+    }
+}
+
+pub(super) fn name(dialect: Dialect, state: State) -> &'static str {
+    states(dialect)[usize::from(nearest(dialect, state).code())].1
+}
+
+/// The state of that name; `None` where the name says that it is not known.
+pub(super) fn read_name(
+    dialect: Dialect,
+    word: &Word<'_>,
+    at: &Path<'_>,
+) -> Result<Option<State>, Malformed> {
+    let table = states(dialect);
+    match word.find(table) {
+        Some(state) => Ok(Some(state)),
+        None if word.find(&UNKNOWN).is_some() => Ok(None),
+        None => {
+            let names: Vec<_> = table.iter().map(|(_, name, _)| *name).collect();
+            Err(at.malformed(format!("expected one of {}", names.join(", "))))
+        }
+    }
+}
+
+/// A status, ready to be written.
+pub(super) struct StatusOut<'a> {
+    pub(super) state: State,
+    pub(super) message: Option<&'a Message>,
+    pub(super) at: Timestamp,
+}
+
+impl StatusOut<'_> {
+    pub(super) fn write(&self, out: &mut Vec<u8>, dialect: Dialect, ids: Ids<'_>) {
+        json::object(out, |status| {
+            status.value("state", name(dialect, self.state));
+            if let Some(message) = self.message {
+                message::write(status.key("message"), dialect, ids.into(), message);
+            }
+            timestamp::write(status.key("timestamp"), self.at);
+        });
+    }
+}
+
+/// Progress as a message: words for people, figures for programs.
+pub(super) fn progress_message(progress: &Progress, task: &str, seq: u64) -> Message {
+    let mut figures = Map::new();
+    figures.insert("progress".to_owned(), figure(progress.done));
+    if let Some(total) = progress.total {
+        figures.insert("total".to_owned(), figure(total));
+    }
+    let text = progress.text.as_ref().map(Part::text);
+    let parts = text.into_iter().chain([Part::data(Value::Object(figures))]).collect();
+    Message::of(format!("{task}-{seq}"), Role::Agent, parts)
+}
+
+/// A whole figure without a fraction: `3`, not `3.0`.
+fn figure(number: f64) -> Value {
+    let whole = number as i64;
+    if whole as f64 == number && whole.unsigned_abs() < 1 << 53 { whole.into() } else { number.into() }
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct StatusIn<'a> {
+    #[serde(borrow)]
+    state: Option<Word<'a>>,
+    #[serde(borrow)]
+    message: Option<MessageIn<'a>>,
+    timestamp: Option<String>,
+}
+
+/// A status as a client reads it.
+pub(super) struct StatusRead {
+    pub(super) state: State,
+    pub(super) message: Option<Message>,
+    pub(super) at: Option<Timestamp>,
+}
+
+impl StatusIn<'_> {
+    pub(super) fn read(self, dialect: Dialect, at: Path<'_>) -> Result<StatusRead, Malformed> {
+        let state = at.required("state", self.state)?;
+        // Not known is not ended: whoever waits for the task goes on waiting.
+        let state = read_name(dialect, &state, &at.member("state"))?.unwrap_or(State::Working);
+        let message = self.message.map(|message| message.read(dialect, at.member("message"))).transpose()?;
+        let read_time = |text: &String| {
+            timestamp::parse(text)
+                .ok_or_else(|| at.member("timestamp").malformed("expected an ISO 8601 time"))
+        };
+        let read_at = self.timestamp.as_ref().filter(|text| !text.is_empty()).map(read_time).transpose()?;
+        Ok(StatusRead { state, message: message.map(|addressed| addressed.message), at: read_at })
+    }
+}

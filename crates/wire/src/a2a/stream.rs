@@ -1,0 +1,174 @@
+//! What a client reads from a stream, and as the result of a send.
+
+use nuncio_engine::{clock::Timestamp, content::Message, event::ArtifactChunk, task::State};
+use serde::{Deserialize, de::IgnoredAny};
+
+use super::{
+    Dialect,
+    artifact::ArtifactIn,
+    input::{self, Malformed, Path, Word, unless_empty},
+    message::{AddressedMessage, MessageIn},
+    status::StatusIn,
+    task::{TaskIn, TaskView},
+};
+
+/// One item of a stream, as a client reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StreamEvent {
+    /// The task as it is at this point.
+    Task(Box<TaskView>),
+    /// An answer without a task.
+    Message(AddressedMessage),
+    /// The state changed, or there is progress.
+    Status(StatusUpdate),
+    /// A piece of a result.
+    Artifact(ArtifactUpdate),
+}
+
+/// A change of state, as a client reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StatusUpdate {
+    /// The task's id.
+    pub task: String,
+    /// Its conversation; 0.1 does not say it.
+    pub context: Option<String>,
+    /// The new state.
+    pub state: State,
+    /// What the agent says about it.
+    pub message: Option<Message>,
+    /// When.
+    pub at: Option<Timestamp>,
+    /// Whether the server says that this ends the stream; 1.0 does not say it.
+    pub last: bool,
+}
+
+/// A piece of a result, as a client reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArtifactUpdate {
+    /// The task's id.
+    pub task: String,
+    /// Its conversation; 0.1 does not say it.
+    pub context: Option<String>,
+    /// The piece. Its index is only known in 0.1.
+    pub chunk: ArtifactChunk,
+}
+
+/// What says, before 1.0, of what kind an item is. The first servers of 0.3 left the kind out.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct KindIn<'a> {
+    #[serde(borrow)]
+    kind: Option<Word<'a>>,
+    message_id: Option<IgnoredAny>,
+    id: Option<IgnoredAny>,
+}
+
+/// The shell of an item in 1.0.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct ShellIn<'a> {
+    #[serde(borrow)]
+    task: Option<TaskIn<'a>>,
+    #[serde(borrow)]
+    message: Option<MessageIn<'a>>,
+    #[serde(borrow, alias = "status_update")]
+    status_update: Option<UpdateIn<'a>>,
+    #[serde(borrow, alias = "artifact_update")]
+    artifact_update: Option<UpdateIn<'a>>,
+}
+
+/// A status or an artifact update.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct UpdateIn<'a> {
+    id: Option<String>,
+    #[serde(alias = "task_id")]
+    task_id: Option<String>,
+    #[serde(alias = "context_id")]
+    context_id: Option<String>,
+    #[serde(borrow)]
+    status: Option<StatusIn<'a>>,
+    #[serde(borrow)]
+    artifact: Option<ArtifactIn<'a>>,
+    append: Option<bool>,
+    #[serde(alias = "last_chunk")]
+    last_chunk: Option<bool>,
+    r#final: Option<bool>,
+}
+
+/// Where items stand in a JSON-RPC response.
+const ROOT: &str = "result";
+
+/// Reads an item of a stream. The result of a send that is no stream is an item as well.
+pub(super) fn read(dialect: Dialect, json: &str) -> Result<StreamEvent, Malformed> {
+    match dialect {
+        Dialect::V0_1 => input::parse::<UpdateIn<'_>>(ROOT, json)?.read(dialect, Path::Root(ROOT)),
+        Dialect::V0_3 => read_kind(json),
+        Dialect::V1 => read_shell(json),
+    }
+}
+
+fn read_kind(json: &str) -> Result<StreamEvent, Malformed> {
+    let (dialect, at) = (Dialect::V0_3, Path::Root(ROOT));
+    let item: KindIn<'_> = input::parse(ROOT, json)?;
+    let kind = match &item.kind {
+        Some(Word::Name(kind)) => kind,
+        _ if item.message_id.is_some() => "message",
+        _ if item.id.is_some() => "task",
+        _ => "update",
+    };
+    match kind {
+        "task" => {
+            let task: TaskIn<'_> = input::parse(ROOT, json)?;
+            Ok(StreamEvent::Task(Box::new(task.read(dialect, at)?)))
+        }
+        "message" => {
+            let message: MessageIn<'_> = input::parse(ROOT, json)?;
+            Ok(StreamEvent::Message(message.read(dialect, at)?))
+        }
+        _ => input::parse::<UpdateIn<'_>>(ROOT, json)?.read(dialect, at),
+    }
+}
+
+fn read_shell(json: &str) -> Result<StreamEvent, Malformed> {
+    let (dialect, at) = (Dialect::V1, Path::Root(ROOT));
+    let item: ShellIn<'_> = input::parse(ROOT, json)?;
+    if let Some(task) = item.task {
+        return Ok(StreamEvent::Task(Box::new(task.read(dialect, at.member("task"))?)));
+    }
+    if let Some(message) = item.message {
+        return Ok(StreamEvent::Message(message.read(dialect, at.member("message"))?));
+    }
+    match (item.status_update, item.artifact_update) {
+        (Some(update), _) => update.read(dialect, at.member("statusUpdate")),
+        (_, Some(update)) => update.read(dialect, at.member("artifactUpdate")),
+        _ => Err(at.malformed("expected one of task, message, statusUpdate, artifactUpdate")),
+    }
+}
+
+impl UpdateIn<'_> {
+    fn read(self, dialect: Dialect, at: Path<'_>) -> Result<StreamEvent, Malformed> {
+        let plain = dialect == Dialect::V0_1;
+        let (name, task) = if plain { ("id", self.id) } else { ("taskId", self.task_id) };
+        let task = at.required_text(name, task)?;
+        let context = if plain { None } else { unless_empty(self.context_id) };
+        if let Some(artifact) = self.artifact {
+            let mut chunk = artifact.read(dialect, at.member("artifact"))?;
+            if !plain {
+                chunk.append = self.append.unwrap_or_default();
+                chunk.last = self.last_chunk.unwrap_or_default();
+            }
+            return Ok(StreamEvent::Artifact(ArtifactUpdate { task, context, chunk }));
+        }
+        let status = at.required("status", self.status)?.read(dialect, at.member("status"))?;
+        let last = dialect != Dialect::V1 && self.r#final.unwrap_or_default();
+        Ok(StreamEvent::Status(StatusUpdate {
+            task,
+            context,
+            state: status.state,
+            message: status.message,
+            at: status.at,
+            last,
+        }))
+    }
+}

@@ -1,0 +1,211 @@
+//! The Task object, and the view of it that servers and clients share.
+
+use std::borrow::Cow;
+
+use nuncio_engine::{
+    clock::Timestamp,
+    content::{Artifact, Message, Metadata},
+    task::{State, Task},
+};
+use serde::Deserialize;
+
+use super::{
+    Dialect, Ids, TaskList,
+    artifact::{self, ArtifactIn},
+    input::{Malformed, Path, Whole, unless_empty},
+    message::{self, MessageIn},
+    status::{self, StatusIn, StatusOut},
+};
+use crate::json::{self, Object};
+
+/// How much of a task is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    /// At most so many of the latest messages; `None`: all; 0: no history at all.
+    pub history_length: Option<usize>,
+    /// Whether the artifacts are shown.
+    pub artifacts: bool,
+}
+
+impl Default for View {
+    /// Everything.
+    fn default() -> Self {
+        Self { history_length: None, artifacts: true }
+    }
+}
+
+impl View {
+    /// Everything, but for the older part of the history.
+    pub fn history(length: Option<usize>) -> Self {
+        Self { history_length: length, ..Self::default() }
+    }
+}
+
+/// A task as it is seen through a protocol: what a server shows and what a client reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskView {
+    /// The id that callers use.
+    pub id: String,
+    /// The conversation that it belongs to; others' servers may leave it out.
+    pub context: Option<String>,
+    /// Where it stands.
+    pub state: State,
+    /// What the agent says about that.
+    pub message: Option<Message>,
+    /// Since when.
+    pub at: Option<Timestamp>,
+    /// The results.
+    pub artifacts: Vec<Artifact>,
+    /// What was said, oldest first.
+    pub history: Vec<Message>,
+    /// Attributes.
+    pub metadata: Option<Metadata>,
+}
+
+impl From<&Task> for TaskView {
+    fn from(task: &Task) -> Self {
+        let id = task.origin.public_id();
+        Self {
+            context: Some(task.origin.context.clone()),
+            state: task.state,
+            message: shown_message(task, &id).map(Cow::into_owned),
+            at: Some(task.status_at),
+            artifacts: task.artifacts.clone(),
+            history: task.history.clone(),
+            metadata: task.origin.metadata.clone(),
+            id,
+        }
+    }
+}
+
+/// What stands beside the state: while the agent works, how far it is.
+fn shown_message<'a>(task: &'a Task, id: &str) -> Option<Cow<'a, Message>> {
+    match &task.progress {
+        Some(progress) if task.state == State::Working => {
+            Some(Cow::Owned(status::progress_message(progress, id, task.seq)))
+        }
+        _ => task.status_message.as_ref().map(Cow::Borrowed),
+    }
+}
+
+/// Writes the status of a task as it is now.
+pub(super) fn write_status(out: &mut Vec<u8>, dialect: Dialect, ids: Ids<'_>, task: &Task) {
+    let message = shown_message(task, ids.task);
+    StatusOut { state: task.state, message: message.as_deref(), at: task.status_at }.write(out, dialect, ids);
+}
+
+/// Writes a Task object.
+pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, task: &Task, view: View) {
+    json::object(out, |object| write_members(object, dialect, &task.origin.public_id(), task, view, false));
+}
+
+/// Writes a Task of a list: the artifacts, where they are asked for, are there even if there are none.
+pub(super) fn write_listed(out: &mut Vec<u8>, dialect: Dialect, task: &Task, view: View) {
+    json::object(out, |object| write_members(object, dialect, &task.origin.public_id(), task, view, true));
+}
+
+/// Writes a Task as 0.1 webhooks get it: the Task, with its id also under the name `taskId`.
+pub(super) fn write_pushed(out: &mut Vec<u8>, dialect: Dialect, task: &Task) {
+    let id = task.origin.public_id();
+    json::object(out, |object| {
+        if dialect == Dialect::V0_1 {
+            object.value("taskId", &id);
+        }
+        write_members(object, dialect, &id, task, View::default(), false);
+    });
+}
+
+fn write_members(
+    object: &mut Object<'_>,
+    dialect: Dialect,
+    id: &str,
+    task: &Task,
+    view: View,
+    empty_too: bool,
+) {
+    let ids = Ids { task: id, context: &task.origin.context };
+    if dialect == Dialect::V0_3 {
+        object.value("kind", "task");
+    }
+    object.value("id", id);
+    object.value(if dialect == Dialect::V0_1 { "sessionId" } else { "contextId" }, ids.context);
+    write_status(object.key("status"), dialect, ids, task);
+    if view.artifacts && (empty_too || !task.artifacts.is_empty()) {
+        object.array("artifacts", task.artifacts.iter().enumerate(), |out, (index, artifact)| {
+            artifact::write(out, dialect, index, artifact);
+        });
+    }
+    let skipped = view.history_length.map_or(0, |length| task.history.len().saturating_sub(length));
+    let history = &task.history[skipped..];
+    if !history.is_empty() {
+        object.array("history", history, |out, message| message::write(out, dialect, ids.into(), message));
+    }
+    object.optional("metadata", task.origin.metadata.as_ref());
+}
+
+/// A task of any generation.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+pub(super) struct TaskIn<'a> {
+    id: Option<String>,
+    #[serde(alias = "context_id")]
+    context_id: Option<String>,
+    session_id: Option<String>,
+    #[serde(borrow)]
+    status: Option<StatusIn<'a>>,
+    #[serde(borrow)]
+    artifacts: Option<Vec<ArtifactIn<'a>>>,
+    #[serde(borrow)]
+    history: Option<Vec<MessageIn<'a>>>,
+    metadata: Option<Metadata>,
+}
+
+impl TaskIn<'_> {
+    pub(super) fn read(self, dialect: Dialect, at: Path<'_>) -> Result<TaskView, Malformed> {
+        let context = if dialect == Dialect::V0_1 { self.session_id } else { self.context_id };
+        let status = at.required("status", self.status)?.read(dialect, at.member("status"))?;
+        let path = at.member("artifacts");
+        let artifacts = self.artifacts.unwrap_or_default().into_iter().enumerate();
+        let artifacts = artifacts
+            .map(|(index, artifact)| artifact.read(dialect, path.element(index)).map(artifact::whole))
+            .collect::<Result<_, _>>()?;
+        let path = at.member("history");
+        let history = self.history.unwrap_or_default().into_iter().enumerate();
+        let history = history
+            .map(|(index, message)| message.read(dialect, path.element(index)).map(|read| read.message))
+            .collect::<Result<_, _>>()?;
+        Ok(TaskView {
+            id: at.required_text("id", self.id)?,
+            context: unless_empty(context),
+            state: status.state,
+            message: status.message,
+            at: status.at,
+            artifacts,
+            history,
+            metadata: self.metadata,
+        })
+    }
+}
+
+/// A page of tasks.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+pub(super) struct ListIn<'a> {
+    #[serde(borrow)]
+    tasks: Option<Vec<TaskIn<'a>>>,
+    #[serde(alias = "next_page_token")]
+    next_page_token: Option<String>,
+    #[serde(alias = "total_size")]
+    total_size: Option<Whole>,
+}
+
+impl ListIn<'_> {
+    pub(super) fn read(self, dialect: Dialect, at: Path<'_>) -> Result<TaskList, Malformed> {
+        let path = at.member("tasks");
+        let tasks = self.tasks.unwrap_or_default().into_iter().enumerate();
+        let tasks =
+            tasks.map(|(index, task)| task.read(dialect, path.element(index))).collect::<Result<_, _>>()?;
+        let total = self.total_size.and_then(|Whole(total)| u64::try_from(total).ok());
+        Ok(TaskList { tasks, next: unless_empty(self.next_page_token), total })
+    }
+}

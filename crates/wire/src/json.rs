@@ -1,0 +1,100 @@
+//! Writing JSON straight into a buffer.
+//!
+//! The writers of this crate go from borrowed engine types to bytes in one pass. The keys are constants, so
+//! they are copied and not escaped; values are serde's work. Nothing can fail: the sink is a `Vec` and every
+//! map has string keys.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde::Serialize;
+
+/// Writes an object whose members the closure adds.
+pub(crate) fn object(out: &mut Vec<u8>, members: impl FnOnce(&mut Object<'_>)) {
+    out.push(b'{');
+    let mut object = Object { out, empty: true };
+    members(&mut object);
+    object.out.push(b'}');
+}
+
+/// Writes an array with one element per item.
+pub(crate) fn array<T>(
+    out: &mut Vec<u8>,
+    items: impl IntoIterator<Item = T>,
+    mut element: impl FnMut(&mut Vec<u8>, T),
+) {
+    out.push(b'[');
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        element(out, item);
+    }
+    out.push(b']');
+}
+
+/// Writes any value.
+pub(crate) fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    #[allow(clippy::expect_used, reason = "string keys and a Vec as the sink: neither can fail")]
+    serde_json::to_writer(out, value).expect("the value serializes");
+}
+
+/// Writes bytes as a base64 string, without a copy in between.
+pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    #[allow(clippy::expect_used, reason = "the room was made in the line above")]
+    let written = BASE64_STANDARD.encode_slice(bytes, &mut out[start..]).expect("there is room");
+    out.truncate(start + written);
+    out.push(b'"');
+}
+
+/// An object that is being written.
+pub(crate) struct Object<'o> {
+    out: &'o mut Vec<u8>,
+    empty: bool,
+}
+
+impl Object<'_> {
+    /// Begins a member; its value is to be written into what is returned. The key needs no escapes.
+    pub(crate) fn key(&mut self, key: &'static str) -> &mut Vec<u8> {
+        if !self.empty {
+            self.out.push(b',');
+        }
+        self.empty = false;
+        self.out.push(b'"');
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.out
+    }
+
+    pub(crate) fn value(&mut self, key: &'static str, member: &(impl Serialize + ?Sized)) {
+        value(self.key(key), member);
+    }
+
+    /// The member only if there is something to say.
+    pub(crate) fn optional(&mut self, key: &'static str, member: Option<&(impl Serialize + ?Sized)>) {
+        if let Some(member) = member {
+            self.value(key, member);
+        }
+    }
+
+    /// The list only if it is not empty.
+    pub(crate) fn list<T: Serialize>(&mut self, key: &'static str, items: &[T]) {
+        if !items.is_empty() {
+            self.value(key, items);
+        }
+    }
+
+    pub(crate) fn object(&mut self, key: &'static str, members: impl FnOnce(&mut Object<'_>)) {
+        object(self.key(key), members);
+    }
+
+    pub(crate) fn array<T>(
+        &mut self,
+        key: &'static str,
+        items: impl IntoIterator<Item = T>,
+        element: impl FnMut(&mut Vec<u8>, T),
+    ) {
+        array(self.key(key), items, element);
+    }
+}

@@ -1,0 +1,50 @@
+//! JSON-RPC 2.0 framing, written once for every protocol that speaks it.
+//!
+//! Requests are taken apart without building values: `id` and `params` stay the bytes that came. What a
+//! method wants in its params is the business of the protocol above.
+
+mod request;
+mod response;
+
+pub use request::{Id, Request, RequestError, RequestErrorKind, parse};
+pub use response::{ErrorObject, Response, ResponseError, parse_response};
+use serde_json::Value;
+
+use crate::json::{self, Object};
+
+/// The code of a body that is not JSON.
+pub const PARSE_ERROR: i32 = -32700;
+/// The code of JSON that is not a request.
+pub const INVALID_REQUEST: i32 = -32600;
+
+/// Writes a response that carries what the closure writes.
+pub fn write_result(out: &mut Vec<u8>, id: &Id, result: impl FnOnce(&mut Vec<u8>)) {
+    envelope(out, Some(id), |response| result(response.key("result")));
+}
+
+/// Writes an error response. Without an id it is `null`, as where the request could not be read.
+pub fn write_error(out: &mut Vec<u8>, id: Option<&Id>, code: i32, message: &str, data: Option<&Value>) {
+    envelope(out, id, |response| {
+        response.object("error", |error| {
+            error.value("code", &code);
+            error.value("message", message);
+            error.optional("data", data);
+        });
+    });
+}
+
+/// Writes a request, as a client sends it.
+pub fn write_request(out: &mut Vec<u8>, id: &Id, method: &str, params: impl FnOnce(&mut Vec<u8>)) {
+    envelope(out, Some(id), |request| {
+        request.value("method", method);
+        params(request.key("params"));
+    });
+}
+
+fn envelope(out: &mut Vec<u8>, id: Option<&Id>, members: impl FnOnce(&mut Object<'_>)) {
+    json::object(out, |envelope| {
+        envelope.value("jsonrpc", "2.0");
+        envelope.key("id").extend_from_slice(id.map_or("null", Id::as_json).as_bytes());
+        members(envelope);
+    });
+}

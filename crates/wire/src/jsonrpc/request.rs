@@ -1,0 +1,217 @@
+//! Reading a request as far as the framing goes.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer as _,
+    de::{MapAccess, Visitor},
+};
+use serde_json::{error::Category, value::RawValue};
+
+/// A request or, where it has no id, a notification.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// What the response must carry. `None`: nobody waits for one.
+    pub id: Option<Id>,
+    /// What to do.
+    pub method: Cow<'a, str>,
+    /// With what; absent where it was absent or `null`. Not looked into.
+    pub params: Option<&'a RawValue>,
+}
+
+/// The id of a request: a string, an integer or `null`, kept as the bytes that came, so that it goes back
+/// as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Id(Box<str>);
+
+impl Id {
+    /// Longer ids are refused: an id is repeated in every frame of a stream.
+    pub const MAX_LEN: usize = 1024;
+
+    /// The id of responses to requests that could not be read.
+    pub fn null() -> Self {
+        Self("null".into())
+    }
+
+    /// A number.
+    pub fn number(number: u64) -> Self {
+        Self(number.to_string().into())
+    }
+
+    /// A string.
+    pub fn string(text: &str) -> Self {
+        Self(serde_json::Value::from(text).to_string().into())
+    }
+
+    /// The id as JSON.
+    pub fn as_json(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn read(raw: &RawValue) -> Result<Self, String> {
+        let json = raw.get();
+        if json.len() > Self::MAX_LEN {
+            return Err(format!("id: longer than {} bytes", Self::MAX_LEN));
+        }
+        let legal = match json.as_bytes().first() {
+            Some(b'"') => true,
+            Some(b'-' | b'0'..=b'9') => !json.contains(['.', 'e', 'E']),
+            _ => json == "null",
+        };
+        legal.then(|| Self(json.into())).ok_or_else(|| "id: expected a string, an integer or null".to_owned())
+    }
+}
+
+/// Why a body is no request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RequestError {
+    /// The id, where that much could be read.
+    pub id: Option<Id>,
+    /// Which of the two codes.
+    pub kind: RequestErrorKind,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl RequestError {
+    /// The error code of JSON-RPC.
+    pub fn code(&self) -> i32 {
+        match self.kind {
+            RequestErrorKind::Parse => super::PARSE_ERROR,
+            RequestErrorKind::Invalid => super::INVALID_REQUEST,
+        }
+    }
+}
+
+/// The two ways to be no request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestErrorKind {
+    /// Not JSON.
+    Parse,
+    /// JSON, but not a request.
+    Invalid,
+}
+
+/// Takes a body apart. `max_depth` bounds the nesting of the whole body; what is deeper is refused before
+/// any value is built of it.
+pub fn parse(body: &[u8], max_depth: usize) -> Result<Request<'_>, RequestError> {
+    let error = |kind, message| RequestError { id: None, kind, message };
+    let text = std::str::from_utf8(body)
+        .map_err(|e| error(RequestErrorKind::Parse, format!("the body is not UTF-8: {e}")))?;
+    let envelope = Envelope::read(text).map_err(|e| match e.classify() {
+        Category::Data => error(
+            RequestErrorKind::Invalid,
+            "expected one JSON-RPC request object; batches are not supported".to_owned(),
+        ),
+        _ => error(RequestErrorKind::Parse, format!("the body is not JSON: {e}")),
+    })?;
+
+    let invalid =
+        |id: Option<Id>, message: String| RequestError { id, kind: RequestErrorKind::Invalid, message };
+    let id = envelope.id.map(Id::read).transpose().map_err(|message| invalid(None, message))?;
+    if envelope.version.map(RawValue::get) != Some("\"2.0\"") {
+        return Err(invalid(id, "jsonrpc: expected \"2.0\"".to_owned()));
+    }
+    let Some(method) = envelope.method.and_then(string) else {
+        return Err(invalid(id, "method: expected a string".to_owned()));
+    };
+    // The envelope is one level itself.
+    if is_deeper(text.as_bytes(), max_depth) {
+        return Err(invalid(id, format!("the body is nested deeper than {max_depth} levels")));
+    }
+    let params = envelope.params.filter(|params| params.get() != "null");
+    Ok(Request { id, method, params })
+}
+
+/// The members of a request, each as it came. Of a member that comes twice the last counts.
+#[derive(Default)]
+pub(super) struct Envelope<'a> {
+    pub(super) version: Option<&'a RawValue>,
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) method: Option<&'a RawValue>,
+    pub(super) params: Option<&'a RawValue>,
+    pub(super) result: Option<&'a RawValue>,
+    pub(super) error: Option<&'a RawValue>,
+}
+
+impl<'a> Envelope<'a> {
+    pub(super) fn read(text: &'a str) -> serde_json::Result<Self> {
+        let mut input = serde_json::Deserializer::from_str(text);
+        let envelope = input.deserialize_map(EnvelopeVisitor)?;
+        input.end()?;
+        Ok(envelope)
+    }
+}
+
+/// A key that is only copied when it has escapes in it.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+struct EnvelopeVisitor;
+
+impl<'a> Visitor<'a> for EnvelopeVisitor {
+    type Value = Envelope<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON-RPC object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Envelope<'a>, A::Error> {
+        let mut envelope = Envelope::default();
+        while let Some(Key(key)) = map.next_key()? {
+            let value = Some(map.next_value::<&RawValue>()?);
+            match &*key {
+                "jsonrpc" => envelope.version = value,
+                "id" => envelope.id = value,
+                "method" => envelope.method = value,
+                "params" => envelope.params = value,
+                "result" => envelope.result = value,
+                "error" => envelope.error = value,
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+}
+
+fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let plain = serde_json::from_str::<&str>(raw.get()).map(Cow::Borrowed);
+    plain.or_else(|_| serde_json::from_str::<String>(raw.get()).map(Cow::Owned)).ok()
+}
+
+/// Whether valid JSON is nested deeper than `limit`.
+fn is_deeper(json: &[u8], limit: usize) -> bool {
+    // What opens fewer brackets than that, in strings or not, is not. Counting is many times faster than
+    // telling strings apart, and enough for nearly all requests.
+    let opened = json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    opened > limit && depth_exceeds(json, limit)
+}
+
+/// One pass over the bytes; nothing is kept of them.
+fn depth_exceeds(json: &[u8], limit: usize) -> bool {
+    let mut depth = 0_usize;
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > limit {
+                    return true;
+                }
+            }
+            b'}' | b']' => depth -= 1,
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => drop(bytes.next()),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    false
+}

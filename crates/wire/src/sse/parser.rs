@@ -1,0 +1,138 @@
+//! The client's side: from bytes, as the network cuts them, to events.
+
+use std::time::Duration;
+
+/// One event of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerEvent {
+    /// The last id that the stream has named so far: what `Last-Event-ID` says after this event.
+    pub id: Option<String>,
+    /// The event's type, where it has one.
+    pub event: Option<String>,
+    /// The data, lines joined by newlines.
+    pub data: String,
+}
+
+/// A line or an event is longer than the parser was told to take. The parser is of no further use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a server-sent event is longer than {0} bytes")]
+pub struct Overflow(pub usize);
+
+/// An incremental parser: however the bytes are cut, the events are the same.
+#[derive(Debug, Clone)]
+pub struct Parser {
+    limit: usize,
+    line: Vec<u8>,
+    /// The last byte was a carriage return: a newline right after it belongs to it.
+    after_return: bool,
+    /// Before the end of the first line, which may begin with a byte order mark.
+    at_start: bool,
+    id: Option<String>,
+    event: Option<String>,
+    data: String,
+    has_data: bool,
+    retry: Option<Duration>,
+}
+
+impl Parser {
+    /// A parser that takes events of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            line: vec![],
+            after_return: false,
+            at_start: true,
+            id: None,
+            event: None,
+            data: String::new(),
+            has_data: false,
+            retry: None,
+        }
+    }
+
+    /// The last id that was named: where to continue after a cut.
+    pub fn last_id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// How long the server wants a client to wait before it comes back.
+    pub fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    /// Takes the next bytes and gives the events that are complete with them.
+    ///
+    /// An event that the stream ends in is not given: it may be cut.
+    pub fn feed(&mut self, mut bytes: &[u8]) -> Result<Vec<ServerEvent>, Overflow> {
+        let mut events = vec![];
+        if self.after_return && bytes.first() == Some(&b'\n') {
+            bytes = &bytes[1..];
+        }
+        if !bytes.is_empty() {
+            self.after_return = false;
+        }
+        while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            self.grow(&bytes[..end])?;
+            events.extend(self.end_line());
+            let rest = &bytes[end + 1..];
+            bytes = match (bytes[end], rest) {
+                (b'\r', [b'\n', after @ ..]) => after,
+                (b'\r', []) => {
+                    self.after_return = true;
+                    rest
+                }
+                _ => rest,
+            };
+        }
+        self.grow(bytes)?;
+        Ok(events)
+    }
+
+    fn grow(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
+        if self.data.len() + self.line.len() + bytes.len() > self.limit {
+            return Err(Overflow(self.limit));
+        }
+        self.line.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> Option<ServerEvent> {
+        let bytes = std::mem::take(&mut self.line);
+        let mut line = &*String::from_utf8_lossy(&bytes);
+        if std::mem::take(&mut self.at_start) {
+            line = line.strip_prefix('\u{feff}').unwrap_or(line);
+        }
+        if line.is_empty() {
+            return self.end_event();
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "data" => {
+                if self.has_data {
+                    self.data.push('\n');
+                }
+                self.has_data = true;
+                self.data.push_str(value);
+            }
+            "event" => self.event = Some(value.to_owned()),
+            "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
+            "retry" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.retry = value.parse().ok().map(Duration::from_millis);
+            }
+            // An empty name is a comment; unknown names are for later versions.
+            _ => {}
+        }
+        None
+    }
+
+    fn end_event(&mut self) -> Option<ServerEvent> {
+        let (event, data) = (self.event.take(), std::mem::take(&mut self.data));
+        let complete = std::mem::take(&mut self.has_data);
+        complete.then(|| ServerEvent {
+            id: self.id.clone(),
+            event: event.filter(|name| !name.is_empty()),
+            data,
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! Times on the wire: ISO 8601, UTC, milliseconds, `Z`.
+//!
+//! Written by hand because every status of every task carries one; read by `jiff`, which only clients and
+//! lists do.
+
+use jiff::{civil::DateTime, tz::TimeZone};
+use nuncio_engine::clock::Timestamp;
+
+/// The years that four digits can show.
+const FIRST: i64 = -62_135_596_800_000;
+const LAST: i64 = 253_402_300_799_999;
+
+/// Writes the time as a JSON string.
+pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
+    let millis = at.0.clamp(FIRST, LAST);
+    let (days, rest) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000));
+    let (year, month, day) = civil(days);
+    let mut text = *b"\"0000-00-00T00:00:00.000Z\"";
+    let fields = [
+        (1, 4, year),
+        (6, 2, month),
+        (9, 2, day),
+        (12, 2, rest / 3_600_000),
+        (15, 2, rest / 60_000 % 60),
+        (18, 2, rest / 1000 % 60),
+        (21, 3, rest % 1000),
+    ];
+    for (start, width, mut number) in fields {
+        for digit in text[start..start + width].iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+    }
+    out.extend_from_slice(&text);
+}
+
+/// Year, month and day of a number of days since 1970, in the proleptic Gregorian calendar.
+///
+/// Counted in eras of 400 years that begin on the first of March, so that the leap day is the last of its year.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// Reads a time. One without an offset, as the first A2A servers wrote it, is taken as UTC.
+pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+    let at = text.parse::<jiff::Timestamp>().or_else(|_| {
+        let local = text.parse::<DateTime>()?;
+        local.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp())
+    });
+    at.ok().map(|at| Timestamp(at.as_millisecond()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(millis: i64) -> String {
+        let mut out = vec![];
+        write(&mut out, Timestamp(millis));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn times_are_written_to_the_millisecond() {
+        for (millis, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_731_715_200_007, "2024-11-16T00:00:00.007Z"),
+            (LAST, "9999-12-31T23:59:59.999Z"),
+            (i64::MAX, "9999-12-31T23:59:59.999Z"),
+            (i64::MIN, "0001-01-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(written(millis), format!("\"{text}\""));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        // A prime step, so that all times of day and all days of a year come up.
+        for millis in (FIRST..LAST).step_by(1_234_567_891_011) {
+            assert_eq!(parse(written(millis).trim_matches('"')), Some(Timestamp(millis)));
+        }
+    }
+
+    #[test]
+    fn times_with_offset_and_without_are_read() {
+        let noon = Some(Timestamp(1_710_504_000_000));
+        for text in ["2024-03-15T12:00:00Z", "2024-03-15T14:00:00+02:00", "2024-03-15T12:00:00.000000"] {
+            assert_eq!(parse(text), noon, "{text}");
+        }
+        assert_eq!(parse("yesterday"), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! Cards: each generation finds its own words, also in the document for two of them.
+
+use nuncio_engine::agent::{Profile, Skill};
+use nuncio_wire::a2a::card::{self, CardContext};
+use serde_json::{Value, json};
+
+pub(crate) fn sample() -> (Profile, CardContext) {
+    let mut profile = Profile::new("travel", "Books trips");
+    profile.version = "1.2.3".to_owned();
+    profile.skills =
+        vec![Skill { examples: vec!["To Lisbon".to_owned()], ..Skill::new("book", "Book", "Books a trip") }];
+    let cx = CardContext {
+        extended_card: true,
+        bearer: true,
+        provider: Some(("Example".to_owned(), "https://example.com".to_owned())),
+        documentation_url: Some("https://example.com/docs".to_owned()),
+        ..CardContext::new("https://example.com/agents/travel")
+    };
+    (profile, cx)
+}
+
+#[test]
+fn cards_of_every_generation() {
+    let (profile, cx) = sample();
+    insta::assert_json_snapshot!("card_0_1", card::v0_1(&profile, &cx));
+    insta::assert_json_snapshot!("card_0_3", card::v0_3(&profile, &cx));
+    insta::assert_json_snapshot!("card_1_0", card::v1(&profile, &cx));
+}
+
+/// Whether everything that `part` says is said in `whole`.
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(key, value)| whole.get(key).is_some_and(|found| contains(found, value)))
+        }
+        _ => whole == part,
+    }
+}
+
+#[test]
+fn one_document_says_what_both_say() {
+    let (profile, cx) = sample();
+    let both = card::both(&profile, &cx);
+    insta::assert_json_snapshot!("card_both", both);
+    assert!(contains(&both, &card::v1(&profile, &cx)));
+    assert!(contains(&both, &card::v0_3(&profile, &cx)));
+}
+
+#[test]
+fn an_open_agent_asks_for_nothing() {
+    let mut profile = Profile::new("echo", "Says it again");
+    profile.streaming = false;
+    let both = card::both(&profile, &CardContext::new("http://127.0.0.1:4040/"));
+    assert_eq!(both["capabilities"]["streaming"], false);
+    assert_eq!(both["capabilities"]["extensions"], json!([]), "cursors are of streams");
+    for key in ["securitySchemes", "security", "securityRequirements", "provider"] {
+        assert!(both.get(key).is_none(), "{key}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Errors: the code of every engine error in every dialect, and how they are written.
+
+use std::time::Duration;
+
+use nuncio_engine::{error::Error, question::AnswerError, task::State};
+use nuncio_wire::{
+    a2a::{Dialect, Problem},
+    jsonrpc::Id,
+};
+use serde_json::json;
+
+use crate::{text, value};
+
+#[test]
+fn every_engine_error_has_its_code() {
+    let text = || "why".to_owned();
+    let table = [
+        (Error::NoSuchTask(text()), [-32001, -32001, -32001]),
+        (Error::NoSuchAgent(text()), [-32600, -32600, -32600]),
+        (Error::Ended(State::Completed), [-32009, -32602, -32004]),
+        (Error::NotCancelable(State::Completed), [-32002, -32002, -32002]),
+        (Error::Invalid(text()), [-32602, -32602, -32602]),
+        (Error::Answer(AnswerError::Schema(text())), [-32602, -32602, -32602]),
+        (Error::ContentType(text()), [-32005, -32005, -32005]),
+        (Error::Unsupported(text()), [-32004, -32004, -32004]),
+        (Error::PushUnsupported, [-32003, -32003, -32003]),
+        (Error::NoSuchWebhook(text()), [-32001, -32001, -32001]),
+        (Error::KeyReused, [-32602, -32602, -32602]),
+        (Error::UnknownCursor { asked: 9, last: 3 }, [-32602, -32602, -32602]),
+        (Error::Limit(text()), [-32010, -32602, -32602]),
+        (Error::Busy { why: text(), retry_after: Duration::from_secs(2) }, [-32011, -32603, -32603]),
+        (Error::Internal(text()), [-32603, -32603, -32603]),
+    ];
+    for (error, codes) in table {
+        for (dialect, code) in Dialect::ALL.into_iter().zip(codes) {
+            let fault = dialect.fault(&error);
+            assert_eq!(fault.code, code, "{error:?} in {dialect:?}");
+            assert!(fault.message.ends_with(&error.to_string()), "{}", fault.message);
+        }
+    }
+}
+
+#[test]
+fn what_the_engine_does_not_know_has_its_code() {
+    for (problem, codes) in [
+        (Problem::ParseError, [-32700, -32700, -32700]),
+        (Problem::InvalidRequest, [-32600, -32600, -32600]),
+        (Problem::StreamingUnsupported, [-32006, -32004, -32004]),
+        (Problem::Unauthenticated, [-32007, -32603, -32603]),
+        (Problem::Forbidden, [-32008, -32603, -32603]),
+        (Problem::ExtendedCardNotConfigured, [-32004, -32007, -32007]),
+        (Problem::ExtensionRequired, [-32004, -32004, -32008]),
+        (Problem::VersionNotSupported, [-32004, -32009, -32009]),
+        (Problem::Unavailable, [-32011, -32603, -32603]),
+    ] {
+        let found = Dialect::ALL.map(|dialect| dialect.problem(problem, "why").code);
+        assert_eq!(found, codes, "{problem:?}");
+    }
+}
+
+#[test]
+fn faults_of_1_0_carry_their_reason() {
+    let fault = Dialect::V1.fault(&Error::NoSuchTask("t-1".to_owned()));
+    assert_eq!(
+        value(|out| Dialect::V1.write_fault(out, Some(&Id::number(1)), &fault)),
+        json!({ "jsonrpc": "2.0", "id": 1, "error": {
+            "code": -32001,
+            "message": "there is no task t-1",
+            "data": [{
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": "TASK_NOT_FOUND",
+                "domain": "a2a-protocol.org",
+                "metadata": { "taskId": "t-1" },
+            }],
+        }})
+    );
+}
+
+#[test]
+fn faults_of_1_0_name_the_field() {
+    let fault = Dialect::V1.read_call("GetTask", None).unwrap_err();
+    let data = &value(|out| Dialect::V1.write_fault(out, None, &fault))["error"]["data"];
+    assert_eq!(data[0]["reason"], "INVALID_PARAMS");
+    assert_eq!(
+        data[1],
+        json!({
+            "@type": "type.googleapis.com/google.rpc.BadRequest",
+            "fieldViolations": [{ "field": "id", "description": "params.id: is required" }],
+        })
+    );
+}
+
+#[test]
+fn older_faults_carry_an_object_or_nothing() {
+    let dialect = Dialect::V0_3;
+    let write = |fault| text(|out| dialect.write_fault(out, Some(&Id::string("r")), &fault));
+    assert_eq!(
+        write(dialect.fault(&Error::NotCancelable(State::Canceled))),
+        r#"{"jsonrpc":"2.0","id":"r","error":{"code":-32002,"message":"the task has ended (Canceled) and can no longer be canceled"}}"#
+    );
+    assert_eq!(
+        write(dialect.read_call("tasks/get", None).unwrap_err()),
+        r#"{"jsonrpc":"2.0","id":"r","error":{"code":-32602,"message":"params.id: is required","data":{"field":"id"}}}"#
+    );
+}
+
+#[test]
+fn official_tools_find_the_words_they_look_for() {
+    for (error, words) in [
+        (Error::PushUnsupported, &["push", "notification", "not", "supported"][..]),
+        (Error::Unsupported("why".to_owned()), &["operation", "not", "supported"]),
+        (Error::ContentType("why".to_owned()), &["incompatible", "content", "type"]),
+    ] {
+        let message = Dialect::V1.fault(&error).message.to_lowercase();
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+}

@@ -1,0 +1,37 @@
+//! An agent with one durable step and one question, served in every dialect at once:
+//! `cargo run --example hello_agent`. It is an A2A agent at http://127.0.0.1:8080 and an MCP tool at
+//! http://127.0.0.1:8080/mcp. Stop the server while it asks, start it again, then answer: it goes on.
+
+use std::time::SystemTime;
+
+use nuncio::prelude::*;
+
+struct Hello;
+
+#[async_trait]
+impl Agent for Hello {
+    fn profile(&self) -> Profile {
+        Profile::new("hello", "Asks for your name, and greets you.")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        // `run` begins again after an answer and after a restart. A step is done once; its result is kept.
+        let came = cx.step("look at the clock", async |_| Ok(SystemTime::now())).await?;
+
+        let form =
+            json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
+        let name = match cx.ask("What is your name?", form).await? {
+            Answer::Accept(form) => form["name"].as_str().unwrap_or_default().to_owned(),
+            Answer::Decline | Answer::Cancel | Answer::Unavailable => "stranger".to_owned(),
+        };
+        let waited = came.elapsed().unwrap_or_default().as_secs();
+        let greeting = format!("Hello, {name}! It took you {waited} s to tell me.");
+        cx.artifact(Chunk::text("greeting", greeting).last()).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    Ok(nuncio::Nuncio::new().agent(Hello).data("hello-data").listen("127.0.0.1:8080").serve().await?)
+}
