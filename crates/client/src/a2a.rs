@@ -182,8 +182,8 @@ impl A2aClient {
         }
     }
 
-    /// A task as the item of a stream that it would be.
-    fn wrap_task(&self, task: &RawValue) -> Result<Box<RawValue>, ClientError> {
+    /// A task as the answer to a send, or the item of a stream, that it would have been.
+    pub fn as_sent(&self, task: &RawValue) -> Result<Box<RawValue>, ClientError> {
         let json = if self.dialect == Dialect::V1 { format!("{{\"task\":{task}}}") } else { task.to_string() };
         RawValue::from_string(json).map_err(|error| ClientError::Malformed(error.to_string()))
     }

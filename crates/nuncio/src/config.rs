@@ -117,11 +117,24 @@ pub(crate) enum ConfigError {
     #[error("{} is not TOML: {message}", path.display())]
     Syntax { path: PathBuf, message: String },
     /// The file has a key that means nothing.
-    #[error("{}: there is no setting {key:?}{}", path.display(), nearest.as_ref().map(|near| format!(": did you mean {near:?}?")).unwrap_or_default())]
+    #[error("{}: there is no setting {key:?}{}", path.display(), did_you_mean(nearest.as_deref()))]
     UnknownKey { path: PathBuf, key: String, nearest: Option<String> },
     /// A value that its setting does not take.
-    #[error("{}: {why}", match source { Source::File(path) => format!("{}: {key}", path.display()), Source::Flag(name) | Source::Environment(name) => name.clone(), Source::Default => (*key).to_owned() })]
-    Value { key: &'static str, source: Source, why: String },
+    #[error("{}: {why}", place(key, from))]
+    Value { key: &'static str, from: Source, why: String },
+}
+
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map(|near| format!(": did you mean {near:?}?")).unwrap_or_default()
+}
+
+/// Where a value stands that is wrong.
+fn place(key: &str, from: &Source) -> String {
+    match from {
+        Source::File(path) => format!("{}: {key}", path.display()),
+        Source::Flag(name) | Source::Environment(name) => name.clone(),
+        Source::Default => key.to_owned(),
+    }
 }
 
 /// A configuration with the source of each value.
@@ -161,7 +174,7 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
             continue;
         };
         (setting.set)(&mut config, text)
-            .map_err(|why| ConfigError::Value { key: setting.key, source: source.clone(), why })?;
+            .map_err(|why| ConfigError::Value { key: setting.key, from: source.clone(), why })?;
         sources.insert(setting.key, source);
     }
     Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()) })

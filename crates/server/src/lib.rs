@@ -10,7 +10,9 @@ mod gate;
 mod health;
 mod http;
 mod options;
+pub mod push;
 mod rpc;
+pub mod signature;
 mod stream;
 
 use std::{future::Future, io, sync::Arc};

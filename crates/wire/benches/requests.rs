@@ -52,12 +52,6 @@ fn main() {
     let id = Id::string("8f1b2c3d");
 
     let mut out = Vec::with_capacity(4096);
-    measure("parse envelope", || jsonrpc::parse(black_box(BODY), 64).is_ok());
-    measure("utf8", || std::str::from_utf8(black_box(BODY)).is_ok());
-    let request = jsonrpc::parse(BODY, 64).unwrap_or_else(|_| unreachable!());
-    measure("read_call", || black_box(Dialect::V1.read_call(&request.method, black_box(request.params))).is_ok());
-    measure("ignored any", || serde_json::from_slice::<serde::de::IgnoredAny>(black_box(BODY)).is_ok());
-    measure("value", || serde_json::from_slice::<serde_json::Value>(black_box(BODY)).is_ok());
     measure("read SendMessage", || {
         let request = jsonrpc::parse(black_box(BODY), 64).unwrap_or_else(|_| unreachable!());
         black_box(Dialect::V1.read_call(&request.method, request.params)).is_ok()

@@ -179,7 +179,7 @@ impl Events {
     /// A task that was read, as the item of a stream that it would have been.
     fn take_ended(&mut self, task: Received<nuncio_wire::a2a::TaskView>) -> Result<StreamItem, ClientError> {
         self.state = Some(task.value.state);
-        let json = self.client.wrap_task(&task.json)?;
+        let json = self.client.as_sent(&task.json)?;
         let event = Received { json, value: StreamEvent::Task(Box::new(task.value)) };
         Ok(StreamItem { event, cursor: self.cursor.clone() })
     }

@@ -1,0 +1,136 @@
+//! The command line: one file a subcommand, each with its flags and what it does with them.
+//!
+//! A command returns what went wrong as a [`CliError`]; here, and nowhere else, it becomes a message and an
+//! exit code.
+
+mod card;
+mod connection;
+mod error;
+mod follow;
+mod local_server;
+mod output;
+mod parts;
+mod push;
+mod send;
+mod serve;
+mod task;
+mod text;
+
+use std::{io::Write as _, process::ExitCode};
+
+use clap::{ArgAction, Parser, Subcommand, error::ErrorKind};
+
+use self::{error::CliError, output::Format};
+
+/// An agent server whose tasks survive, and a client for A2A agents.
+#[derive(Parser)]
+#[command(name = "nuncio", version, disable_version_flag = true, propagate_version = true)]
+struct Cli {
+    /// Print the version
+    #[arg(short = 'v', long, action = ArgAction::Version)]
+    version: Option<bool>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a server with agents
+    Serve(serve::Flags),
+    /// Send a message to an agent, to start a task or to go on with one
+    Send(send::Flags),
+    /// Look at tasks, follow them, cancel them
+    #[command(subcommand)]
+    Task(task::Command),
+    /// Look at agent cards
+    #[command(subcommand)]
+    Card(card::Command),
+    /// Look at webhook deliveries that were given up, and try them again
+    #[command(subcommand)]
+    Push(push::Command),
+}
+
+/// Runs what the command line asks for.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let format = cli.command.format();
+    match cli.command.run() {
+        Ok(code) => code,
+        Err(error) => error.report(format),
+    }
+}
+
+impl Command {
+    /// In which form the command speaks, errors included.
+    fn format(&self) -> Format {
+        match self {
+            Self::Serve(_) => Format::Text,
+            Self::Send(flags) => flags.agent.output.format,
+            Self::Task(command) => command.agent().output.format,
+            Self::Card(command) => command.agent().output.format,
+            Self::Push(command) => command.format(),
+        }
+    }
+
+    fn run(self) -> Result<ExitCode, CliError> {
+        let mut builder = match self {
+            Self::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+            _ => tokio::runtime::Builder::new_current_thread(),
+        };
+        let runtime = builder.enable_all().build().map_err(CliError::Runtime)?;
+        let code = runtime.block_on(async {
+            match self {
+                Self::Serve(flags) => serve::run(&flags).await,
+                Self::Send(flags) => done(send::run(flags).await),
+                Self::Task(command) => done(command.run().await),
+                Self::Card(command) => done(command.run().await),
+                Self::Push(command) => done(command.run().await),
+            }
+        });
+        // What still blocks in the background has nothing left to say.
+        runtime.shutdown_background();
+        code
+    }
+}
+
+fn done(result: Result<(), CliError>) -> Result<ExitCode, CliError> {
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+/// What clap has to say: help and the version are no errors; a program that asked for JSON gets JSON.
+fn usage(error: &clap::Error) -> ExitCode {
+    let is_error = error.use_stderr();
+    if is_error && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && wants_json() {
+        let text = error.render().to_string();
+        let text = text.trim().strip_prefix("error: ").unwrap_or(&text).to_owned();
+        return CliError::Usage(text).report(Format::Json);
+    }
+    let _ = error.print();
+    let _ = std::io::stdout().flush();
+    if is_error { ExitCode::from(2) } else { ExitCode::SUCCESS }
+}
+
+/// Whether the command line, which could not be read, asks for JSON.
+fn wants_json() -> bool {
+    let args: Vec<String> = std::env::args().collect();
+    let pair = |pair: &[String]| matches!(&*pair[0], "-o" | "--output") && pair[1] == "json";
+    args.iter().any(|arg| matches!(&**arg, "-ojson" | "-o=json" | "--output=json"))
+        || args.windows(2).any(pair)
+        || std::env::var("A2ACLI_OUTPUT").is_ok_and(|format| format == "json")
+}
+
+/// How this program was called, so that a command which is shown can be pasted.
+fn program() -> String {
+    let called = std::env::args().next().unwrap_or_default();
+    if !called.is_empty() && !called.contains('/') {
+        return called;
+    }
+    let path = std::env::current_exe().map_or(called, |path| path.display().to_string());
+    if path.contains(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '$' | '(' | ')' | '&')) {
+        return format!("'{}'", path.replace('\'', r"'\''"));
+    }
+    path
+}

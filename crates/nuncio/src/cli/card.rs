@@ -1,0 +1,117 @@
+//! `nuncio card get`: who an agent is, what it offers and how it is reached.
+
+use clap::{Args, Subcommand};
+use nuncio_client::a2a::problems;
+use serde_json::Value;
+
+use super::{
+    connection::{AgentFlags, Connection},
+    error::CliError,
+    output,
+    text::Text,
+};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Fetch an agent's card and show it
+    Get(Flags),
+}
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// Compare the card with what A2A 1.0 requires
+    #[arg(long)]
+    validate: bool,
+    #[command(flatten)]
+    agent: AgentFlags,
+}
+
+impl Command {
+    pub(crate) fn agent(&self) -> &AgentFlags {
+        let Self::Get(flags) = self;
+        &flags.agent
+    }
+
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let Self::Get(Flags { validate, agent }) = self;
+        let connection = agent.resolve()?;
+        connection.bounded(get(&connection, validate)).await
+    }
+}
+
+async fn get(connection: &Connection, validate: bool) -> Result<(), CliError> {
+    let received = connection.card().await?;
+    let card: Value = serde_json::from_str(received.json.get()).map_err(std::io::Error::other)?;
+    if validate {
+        let problems = problems(&card);
+        if !problems.is_empty() {
+            return Err(CliError::InvalidCard { at: received.value.at, problems });
+        }
+    }
+    if connection.output.is_json() {
+        return output::json(&received.json);
+    }
+    let mut text = Text::default();
+    show(&mut text, &card, connection.output.verbose);
+    if validate {
+        text.field("Valid", "yes");
+    }
+    output::text(&text.0)
+}
+
+fn show(text: &mut Text, card: &Value, verbose: bool) {
+    let string = |value: &Value| value.as_str().unwrap_or("not given").to_owned();
+    let yes = |value: &Value| if value.as_bool().unwrap_or(false) { "yes" } else { "no" };
+    let listed = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    text.field("Name", &string(&card["name"]));
+    text.field("Description", &string(&card["description"]));
+    text.field("Version", &string(&card["version"]));
+    if let Some(organization) = card["provider"]["organization"].as_str() {
+        text.field("Provider", organization);
+    }
+    for interface in listed(&card["supportedInterfaces"]) {
+        let [binding, version, url] =
+            ["protocolBinding", "protocolVersion", "url"].map(|member| string(&interface[member]));
+        text.field("Interface", &format!("{binding} {version} {url}"));
+    }
+    if card["supportedInterfaces"].is_null()
+        && let Some(url) = card["url"].as_str()
+    {
+        let binding = card["preferredTransport"].as_str().unwrap_or("JSONRPC");
+        let version = card["protocolVersion"].as_str().unwrap_or("before 1.0");
+        text.field("Interface", &format!("{binding} {version} {url}"));
+    }
+    let capabilities = &card["capabilities"];
+    text.field("Streaming", yes(&capabilities["streaming"]));
+    text.field("Push notifications", yes(&capabilities["pushNotifications"]));
+    text.field("Extended card", yes(&capabilities["extendedAgentCard"]));
+    for extension in listed(&capabilities["extensions"]) {
+        let required = if extension["required"].as_bool().unwrap_or(false) { " (required)" } else { "" };
+        text.field("Extension", &format!("{}{required}", string(&extension["uri"])));
+    }
+    let schemes = card["securitySchemes"].as_object().cloned().unwrap_or_default();
+    if schemes.is_empty() {
+        text.field("Security", "none");
+    }
+    for (name, scheme) in &schemes {
+        // In 1.0 the one member says what it is, before that the type does.
+        let kind = scheme["type"].as_str().map(str::to_owned);
+        let kind = kind.or_else(|| scheme.as_object()?.keys().next().cloned()).unwrap_or_default();
+        text.field("Security", &format!("{name} ({})", kind.trim_end_matches("SecurityScheme")));
+    }
+    for skill in listed(&card["skills"]) {
+        let [id, name, description] = ["id", "name", "description"].map(|member| string(&skill[member]));
+        text.field("Skill", &format!("{id} ({name}): {description}"));
+        if verbose {
+            for example in listed(&skill["examples"]) {
+                text.field("Example", &string(&example));
+            }
+        }
+    }
+    if verbose {
+        for (label, member) in [("Input", "defaultInputModes"), ("Output", "defaultOutputModes")] {
+            let modes: Vec<_> = listed(&card[member]).iter().map(string).collect();
+            text.field(label, &modes.join(", "));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Which agent a command talks to, and how: the flags that all client commands share, and what becomes of
+//! them.
+
+use std::{cell::RefCell, future::Future, path::PathBuf, time::Duration};
+
+use clap::Args;
+use http::{HeaderName, HeaderValue};
+use nuncio_client::a2a::{
+    A2aClient, AgentCard, CardReference, ClientError, Credentials, HttpOptions, Preference, Received, fetch_card,
+};
+use nuncio_wire::a2a::Dialect;
+use url::Url;
+
+use super::{
+    error::{CliError, Seen},
+    local_server,
+    output::{OutputFlags, note},
+};
+use crate::{config::LogFormat, duration, logs};
+
+/// The flags that all client commands share.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct AgentFlags {
+    /// The agent: a host, the URL of its card, or a file. Default: the local server
+    #[arg(short = 'a', long, env = "A2ACLI_AGENT_CARD", value_name = "REF")]
+    agent_card: Option<String>,
+    /// One of the agents of a Nuncio server, by its name
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// The version of the protocol to speak; versions before 1.0 must be asked for
+    #[arg(long, env = "A2ACLI_A2A_VERSION", default_value = "1.0", value_name = "VERSION", value_parser = version)]
+    a2a_version: Dialect,
+    /// Which binding to prefer, best first. This version has JSONRPC
+    #[arg(long, env = "A2ACLI_TRANSPORT", value_name = "BINDING")]
+    transport: Vec<String>,
+    /// A bearer token. Others on this machine can see flags: better set A2ACLI_BEARER
+    #[arg(long, env = "A2ACLI_BEARER", hide_env_values = true, value_name = "TOKEN")]
+    bearer: Option<String>,
+    /// An API key. Others on this machine can see flags: better set A2ACLI_API_KEY
+    #[arg(long, env = "A2ACLI_API_KEY", hide_env_values = true, value_name = "KEY")]
+    api_key: Option<String>,
+    /// A service parameter, sent as an HTTP header
+    #[arg(long = "svc-param", value_name = "KEY:VALUE", value_parser = service_parameter)]
+    service_parameters: Vec<(HeaderName, HeaderValue)>,
+    /// How long to wait before giving up, such as 30s. Default: as long as it takes
+    #[arg(long, env = "A2ACLI_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
+    timeout: Option<Duration>,
+    /// How often to ask for the state of a task while waiting without a stream
+    #[arg(long, env = "A2ACLI_POLL_INTERVAL", default_value = "2s", value_name = "DURATION", value_parser = poll)]
+    pub(crate) poll_interval: Duration,
+    /// Take any TLS certificate. For development only
+    #[arg(long, env = "A2ACLI_INSECURE")]
+    insecure: bool,
+    /// Log to the standard error what is exchanged with the agent, without credentials
+    #[arg(long, env = "A2ACLI_DEBUG")]
+    debug: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+/// Whom the command means, for messages.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) origin: Origin,
+    /// The flags that name the agent, for commands that are shown; with a space before.
+    pub(crate) flags: String,
+}
+
+/// How the agent is known.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    /// The user named it.
+    Given,
+    /// A server left its address in this file.
+    Published(PathBuf),
+    /// Nobody said anything.
+    Default,
+}
+
+/// A command's way to its agent.
+pub(crate) struct Connection {
+    pub(crate) target: Target,
+    pub(crate) output: OutputFlags,
+    pub(crate) poll_interval: Duration,
+    reference: CardReference,
+    preference: Preference,
+    credentials: Credentials,
+    http: HttpOptions,
+    timeout: Option<Duration>,
+    /// What a command that ends early leaves to go on from.
+    seen: RefCell<Seen>,
+}
+
+impl AgentFlags {
+    /// Resolves the flags. Talks to nobody yet.
+    pub(crate) fn resolve(self) -> Result<Connection, CliError> {
+        if self.debug {
+            logs::start("warn,nuncio_client=debug", LogFormat::Text);
+        } else {
+            logs::start("warn", LogFormat::Text);
+        }
+        if self.insecure {
+            note("warning: --insecure takes any certificate: what is sent, credentials included, can be read");
+        }
+        let (text, origin) = match &self.agent_card {
+            Some(text) => (text.clone(), Origin::Given),
+            None => local_server::find(),
+        };
+        let mut flags = match origin {
+            Origin::Given => format!(" -a {text}"),
+            Origin::Published(_) | Origin::Default => String::new(),
+        };
+        if let Some(agent) = &self.agent {
+            flags = format!("{flags} --agent {agent}");
+        }
+        let target = Target { origin, flags };
+        let reference = match &self.agent {
+            Some(agent) => agent_of(&text, agent)?,
+            None => CardReference::parse(&text)
+                .map_err(|error| CliError::Client { error, target: target.clone() })?,
+        };
+        let seen = RefCell::new(Seen { agent_flags: target.flags.clone(), ..Seen::default() });
+        Ok(Connection {
+            target,
+            output: self.output,
+            poll_interval: self.poll_interval,
+            reference,
+            preference: Preference { bindings: self.transport, dialect: self.a2a_version },
+            credentials: Credentials {
+                bearer: self.bearer,
+                api_key: self.api_key,
+                service_parameters: self.service_parameters,
+                ..Credentials::default()
+            },
+            http: HttpOptions { insecure: self.insecure, ..HttpOptions::default() },
+            timeout: self.timeout,
+            seen,
+        })
+    }
+}
+
+impl Connection {
+    /// The agent's card.
+    pub(crate) async fn card(&self) -> Result<Received<AgentCard>, CliError> {
+        fetch_card(&self.reference, &self.http).await.map_err(|error| self.failed(error))
+    }
+
+    /// A client for the agent.
+    pub(crate) async fn client(&self) -> Result<A2aClient, CliError> {
+        let card = self.card().await?.value;
+        A2aClient::new(&card, &self.preference, &self.credentials, &self.http).map_err(|error| self.failed(error))
+    }
+
+    pub(crate) fn failed(&self, error: ClientError) -> CliError {
+        CliError::Client { error, target: self.target.clone() }
+    }
+
+    /// Keeps what is known of the task, for the case that the command ends early.
+    pub(crate) fn saw(&self, task: &str, context: Option<&str>, cursor: Option<&str>) {
+        let mut seen = self.seen.borrow_mut();
+        seen.task = Some(task.to_owned());
+        if let Some(context) = context {
+            seen.context = Some(context.to_owned());
+        }
+        if let Some(cursor) = cursor {
+            seen.cursor = Some(cursor.to_owned());
+        }
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        self.seen.borrow().clone()
+    }
+
+    /// Does the work, within `--timeout` and until Ctrl-C.
+    pub(crate) async fn bounded<T>(
+        &self,
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        let limit = self.timeout.unwrap_or(Duration::MAX);
+        tokio::select! {
+            done = tokio::time::timeout(limit, work) => {
+                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: self.seen() }))
+            }
+            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: self.seen() }),
+        }
+    }
+}
+
+/// One agent of a server that has several.
+fn agent_of(server: &str, agent: &str) -> Result<CardReference, CliError> {
+    let url = match CardReference::parse(server) {
+        Ok(CardReference::Url(url)) => url,
+        _ => return Err(CliError::Usage(format!("--agent names an agent of a server, and {server:?} is none"))),
+    };
+    if url.path() != nuncio_client::a2a::WELL_KNOWN {
+        let why = "--agent names an agent of a server: give -a the server's address, without a path";
+        return Err(CliError::Usage(why.to_owned()));
+    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if agent.is_empty() || !agent.chars().all(legal) {
+        return Err(CliError::Usage(format!("{agent:?} is not the name of an agent")));
+    }
+    Ok(CardReference::of_agent(&origin_of(url), agent))
+}
+
+fn origin_of(mut url: Url) -> Url {
+    url.set_path("/");
+    url
+}
+
+fn version(text: &str) -> Result<Dialect, String> {
+    match text {
+        "1.0" | "1" => Ok(Dialect::V1),
+        "0.3" | "0.3.0" => Ok(Dialect::V0_3),
+        _ => Err("this client speaks 1.0 and 0.3".to_owned()),
+    }
+}
+
+fn service_parameter(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("expected KEY:VALUE")?;
+    let name = name.trim().parse().map_err(|_| format!("{name:?} is not a name for a header"))?;
+    let mut value: HeaderValue = value.trim().parse().map_err(|_| "the value is not one for a header".to_owned())?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+fn poll(text: &str) -> Result<Duration, String> {
+    let duration = duration::parse(text)?;
+    if duration < Duration::from_millis(10) { Err("at least 10ms".into()) } else { Ok(duration) }
+}

@@ -1,0 +1,262 @@
+//! The edge: every way in which a command fails, with its code, its words and its exit code, in one table.
+//!
+//! The codes are those of the `a2a-cli` specification: A2A's own names for what the protocol names, and
+//! `A2ACLI_ERR_…` for what happens outside of it. What is ours alone begins with `NUNCIO_ERR_`.
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
+
+use nuncio::StartError;
+use nuncio_client::a2a::ClientError;
+use serde::Serialize;
+
+use super::{
+    connection::{Origin, Target},
+    output::Format,
+    program,
+};
+use crate::{
+    config::{ConfigError, Source},
+    duration,
+};
+
+/// Why a command did not do its job.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    /// The command line contradicts itself, or names what is not there.
+    Usage(String),
+    /// The configuration cannot be used.
+    Config(ConfigError),
+    /// The server did not start.
+    Start(StartError),
+    /// There is no runtime to run in.
+    Runtime(io::Error),
+    /// Something between here and the agent.
+    Client { error: ClientError, target: Target },
+    /// The card is not what the protocol requires.
+    InvalidCard { at: String, problems: Vec<String> },
+    /// `--timeout` expired.
+    Timeout { limit: Duration, seen: Seen },
+    /// Ctrl-C.
+    Interrupted { seen: Seen },
+    /// The operator's own interface said no.
+    Admin(String),
+    /// The store could not be read.
+    Store(String),
+    /// The output goes nowhere.
+    Output(io::Error),
+}
+
+/// What is known of a task, so that nobody loses it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    pub(crate) task: Option<String>,
+    pub(crate) context: Option<String>,
+    pub(crate) cursor: Option<String>,
+    /// The flags that name the agent, for commands that are shown.
+    pub(crate) agent_flags: String,
+}
+
+impl Seen {
+    /// The command that goes on from here.
+    pub(crate) fn resume(&self) -> Option<String> {
+        let task = self.task.as_deref()?;
+        Some(match &self.cursor {
+            Some(cursor) => {
+                format!("{} task subscribe {task}{} --stream --after {cursor}", program(), self.agent_flags)
+            }
+            None => format!("{} task get {task}{} --wait", program(), self.agent_flags),
+        })
+    }
+}
+
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<ConfigError> for CliError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<StartError> for CliError {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
+}
+
+/// The error as programs get it (`a2a-cli`, appendix B).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    code: String,
+    message: String,
+    hint: Option<String>,
+    a2a_code: Option<i64>,
+    #[serde(skip)]
+    exit: u8,
+}
+
+impl CliError {
+    /// Says what happened, and gives the exit code.
+    pub(crate) fn report(&self, format: Format) -> ExitCode {
+        if let Self::Output(error) = self
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            // Whoever read the output has seen enough; the code is what a signal would have made of it.
+            return ExitCode::from(141);
+        }
+        let envelope = self.envelope();
+        if format == Format::Json {
+            let line = serde_json::json!({ "error": &envelope });
+            let _ = writeln!(io::stdout(), "{line}");
+        } else {
+            let _ = writeln!(io::stderr(), "Error: {}", envelope.message);
+            if let Some(hint) = &envelope.hint {
+                let _ = writeln!(io::stderr(), "Hint: {hint}");
+            }
+        }
+        ExitCode::from(envelope.exit)
+    }
+
+    fn envelope(&self) -> Envelope {
+        let ours = |code: &str, exit: u8, message: String, hint: Option<String>| Envelope {
+            code: code.to_owned(),
+            message,
+            hint,
+            a2a_code: None,
+            exit,
+        };
+        match self {
+            Self::Usage(message) => {
+                ours("A2ACLI_ERR_USAGE", 2, message.clone(), Some(format!("{} help shows the usage", program())))
+            }
+            Self::Config(error) => {
+                let usage = matches!(error, ConfigError::Value { from: Source::Flag(_), .. });
+                ours("A2ACLI_ERR_USAGE", if usage { 2 } else { 1 }, error.to_string(), None)
+            }
+            Self::Start(error) => {
+                let usage = matches!(error, StartError::Remote(_) | StartError::Address(_));
+                ours("NUNCIO_ERR_START", if usage { 2 } else { 1 }, error.to_string(), None)
+            }
+            Self::Runtime(error) => {
+                ours("A2ACLI_ERR_INTERNAL", 1, format!("cannot start the runtime: {error}"), None)
+            }
+            Self::Client { error, target } => client_envelope(error, target),
+            Self::InvalidCard { at, problems } => {
+                let list = problems.join("; ");
+                ours("A2ACLI_ERR_CARD_INVALID", 1, format!("the agent card at {at} is not valid: {list}"), None)
+            }
+            Self::Timeout { limit, seen } => {
+                let what = seen.task.as_ref().map_or("the agent".to_owned(), |task| format!("task {task}"));
+                let message = format!("stopped waiting for {what} after {}", duration::format(*limit));
+                ours("A2ACLI_ERR_TIMEOUT", 5, message, seen.resume())
+            }
+            Self::Interrupted { seen } => {
+                let message = match &seen.task {
+                    Some(task) => format!("interrupted; task {task} goes on without this command"),
+                    None => "interrupted".to_owned(),
+                };
+                ours("NUNCIO_ERR_INTERRUPTED", 130, message, seen.resume())
+            }
+            Self::Admin(message) => ours("NUNCIO_ERR_ADMIN", 1, message.clone(), None),
+            Self::Store(message) => ours("NUNCIO_ERR_STORE", 1, message.clone(), None),
+            Self::Output(error) => {
+                ours("A2ACLI_ERR_INTERNAL", 1, format!("cannot write the output: {error}"), None)
+            }
+        }
+    }
+}
+
+fn client_envelope(error: &ClientError, target: &Target) -> Envelope {
+    let (code, exit, hint) = match error {
+        ClientError::NoCard { .. } => {
+            ("A2ACLI_ERR_CARD_NOT_FOUND", 3, Some("-a takes a host, the URL of a card, or a file".to_owned()))
+        }
+        ClientError::BadCard { .. } => ("A2ACLI_ERR_CARD_INVALID", 1, None),
+        ClientError::NoCommonVersion(_) => {
+            ("VersionNotSupportedError", 1, Some("--a2a-version 0.3 speaks the older version".to_owned()))
+        }
+        ClientError::NoCommonBinding(_) | ClientError::Unsupported(_) => ("UnsupportedOperationError", 1, None),
+        ClientError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
+        ClientError::Timeout { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
+        ClientError::Unauthorized { supplied: false, status: 401, .. } => (
+            "A2ACLI_ERR_CREDENTIALS_MISSING",
+            4,
+            Some("give a token with A2ACLI_BEARER, or a key with A2ACLI_API_KEY".to_owned()),
+        ),
+        ClientError::Unauthorized { .. } => ("A2ACLI_ERR_AUTH_FAILED", 4, None),
+        ClientError::Rpc(error) => (protocol_name(error.code), 1, Some(protocol_hint(error.code, target))),
+        ClientError::Malformed(_) => ("InvalidAgentResponseError", 1, Some(debug_hint())),
+        ClientError::Cut { task, cursor, last, .. } => {
+            let seen = Seen {
+                task: task.clone(),
+                cursor: cursor.clone(),
+                agent_flags: target.flags.clone(),
+                ..Seen::default()
+            };
+            let reached = !matches!(**last, ClientError::Unreachable { .. } | ClientError::Timeout { .. });
+            let (code, exit) =
+                if reached { ("A2ACLI_ERR_INTERNAL", 1) } else { ("A2ACLI_ERR_UNREACHABLE", 3) };
+            (code, exit, seen.resume())
+        }
+        ClientError::Http { .. } | ClientError::Ended | ClientError::Setup(_) => {
+            ("A2ACLI_ERR_INTERNAL", 1, Some(debug_hint()))
+        }
+    };
+    let message = match (error, &target.origin) {
+        (ClientError::Unreachable { at, .. }, Origin::Default | Origin::Published(_)) => {
+            format!("no server at {at}: start one with `{} serve`", program())
+        }
+        _ => error.to_string(),
+    };
+    Envelope { code: code.to_owned(), message, hint, a2a_code: error.rpc_code(), exit }
+}
+
+fn unreachable_hint(target: &Target) -> Option<String> {
+    match &target.origin {
+        Origin::Given => None,
+        Origin::Published(file) => Some(format!(
+            "{} names that address, and nobody is there any more; -a names another agent",
+            file.display()
+        )),
+        Origin::Default => Some("-a names another agent, A2ACLI_AGENT_CARD does it for good".to_owned()),
+    }
+}
+
+/// A2A's names for its errors (1.0, section 5.4) and those of JSON-RPC.
+fn protocol_name(code: i64) -> &'static str {
+    match code {
+        -32001 => "TaskNotFoundError",
+        -32002 => "TaskNotCancelableError",
+        -32003 => "PushNotificationNotSupportedError",
+        -32004 => "UnsupportedOperationError",
+        -32005 => "ContentTypeNotSupportedError",
+        -32006 => "InvalidAgentResponseError",
+        -32007 => "ExtendedAgentCardNotConfiguredError",
+        -32008 => "ExtensionSupportRequiredError",
+        -32009 => "VersionNotSupportedError",
+        -32700 => "JSONParseError",
+        -32600 => "InvalidRequestError",
+        -32601 => "MethodNotFoundError",
+        -32602 => "InvalidParamsError",
+        _ => "InternalError",
+    }
+}
+
+fn protocol_hint(code: i64, target: &Target) -> String {
+    match code {
+        -32001 => format!("{} task list{} shows the tasks there are; {}", program(), target.flags, debug_hint()),
+        _ => debug_hint(),
+    }
+}
+
+fn debug_hint() -> String {
+    "--debug shows the messages that were exchanged".to_owned()
+}

@@ -1,0 +1,244 @@
+//! Showing a task while it goes on, and what is said at its end.
+
+use std::collections::HashSet;
+
+use nuncio_client::a2a::{A2aClient, Events};
+use nuncio_engine::{content::Content, event::ArtifactChunk, task::State};
+use nuncio_wire::a2a::{StreamEvent, TaskView};
+
+use super::{
+    connection::Connection,
+    error::CliError,
+    output::{self, note},
+    program,
+    text::{self, Text, state_name},
+};
+
+/// When a stream has shown what it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The turn that a message began: at the first question, or at the end.
+    Turn,
+    /// Everything from a cursor on. A question that was answered long ago is one event of many.
+    History,
+}
+
+/// Shows every event as it comes. Returns when the task has ended or waits for somebody; a stream that stops
+/// before that is an error.
+pub(crate) async fn show(
+    connection: &Connection,
+    client: &A2aClient,
+    mut events: Events,
+    ending: Ending,
+) -> Result<(), CliError> {
+    let (mut live, mut last) = (LiveText::default(), None);
+    while let Some(item) = events.next().await.map_err(|error| connection.failed(error))? {
+        let event = &item.event.value;
+        let state = match event {
+            StreamEvent::Task(task) => {
+                connection.saw(&task.id, task.context.as_deref(), item.cursor.as_deref());
+                Some(task.state)
+            }
+            StreamEvent::Status(update) => {
+                connection.saw(&update.task, update.context.as_deref(), item.cursor.as_deref());
+                Some(update.state)
+            }
+            StreamEvent::Artifact(update) => {
+                connection.saw(&update.task, update.context.as_deref(), item.cursor.as_deref());
+                None
+            }
+            StreamEvent::Message(_) => None,
+        };
+        if connection.output.is_json() {
+            output::json(&item.event.json)?;
+        } else {
+            output::text(&live.event(event, connection.output.verbose))?;
+        }
+        last = state.or(last);
+        if state.is_some_and(State::is_interrupted) && waits_now(connection, client, ending).await? {
+            break;
+        }
+    }
+    let seen = connection.seen();
+    let (Some(task), Some(state)) = (&seen.task, last) else {
+        // The agent answered with a message.
+        return output::text(&live.close());
+    };
+    if !connection.output.is_json() {
+        let mut text = Text(live.close());
+        text.gap();
+        text.ids(task, seen.context.as_deref(), state);
+        output::text(&text.0)?;
+    }
+    end(connection, task, state)
+}
+
+/// Whether a task that was seen to wait still does.
+async fn waits_now(connection: &Connection, client: &A2aClient, ending: Ending) -> Result<bool, CliError> {
+    let Some(task) = connection.seen().task.filter(|_| ending == Ending::History) else { return Ok(true) };
+    let now = client.get(&task, Some(0)).await.map_err(|error| connection.failed(error))?;
+    Ok(now.value.state.is_interrupted())
+}
+
+/// What is said of a task that was printed: how to go on, and whether it went well.
+pub(crate) fn show_settled(connection: &Connection, task: &TaskView) -> Result<(), CliError> {
+    end(connection, &task.id, task.state)
+}
+
+fn end(connection: &Connection, task: &str, state: State) -> Result<(), CliError> {
+    match state {
+        State::InputRequired if !connection.output.is_json() => {
+            let flags = &connection.target.flags;
+            let mut text = Text::default();
+            text.field("Resume", &format!("{} send --task-id {task}{flags} \"<reply>\"", program()));
+            output::text(&text.0)?;
+        }
+        _ => {}
+    }
+    let outcome = match state {
+        State::InputRequired => "the task waits for an answer",
+        State::AuthRequired => "the task waits for an authorization",
+        State::Failed => "the task failed",
+        State::Rejected => "the agent rejected the task",
+        State::Canceled => "the task was canceled",
+        State::Submitted | State::Working | State::Completed => return Ok(()),
+    };
+    note(&format!("warning: {outcome}"));
+    Ok(())
+}
+
+/// A stream as text. The text of an artifact that comes in pieces is one block that grows.
+#[derive(Default)]
+struct LiveText {
+    /// The artifact whose text block is open.
+    open: Option<String>,
+    /// Artifacts that were shown before.
+    known: HashSet<String>,
+}
+
+impl LiveText {
+    fn event(&mut self, event: &StreamEvent, verbose: bool) -> String {
+        if let StreamEvent::Artifact(update) = event {
+            return self.chunk(&update.chunk, verbose);
+        }
+        let mut text = Text(self.close());
+        match event {
+            StreamEvent::Task(task) => {
+                text.task(task, verbose, false);
+                self.known.extend(task.artifacts.iter().map(|artifact| artifact.id.clone()));
+            }
+            StreamEvent::Message(answer) => text.answer(answer, verbose),
+            StreamEvent::Status(update) => {
+                text.field("State", state_name(update.state));
+                if let Some(message) = &update.message {
+                    text.status_message(message, verbose);
+                }
+            }
+            StreamEvent::Artifact(_) => {}
+        }
+        text.0
+    }
+
+    fn chunk(&mut self, chunk: &ArtifactChunk, verbose: bool) -> String {
+        let goes_on = chunk.append && self.open.as_ref() == Some(&chunk.id);
+        let mut text = Text(if goes_on { String::new() } else { self.close() });
+        if !goes_on && (!chunk.append || !self.known.contains(&chunk.id)) {
+            text.artifact_head(&chunk.id, chunk.name.as_deref());
+        }
+        self.known.insert(chunk.id.clone());
+        for part in &chunk.parts {
+            match &part.content {
+                Content::Text(piece) => {
+                    if self.open.is_none() {
+                        text.0.push_str("Text:\n");
+                        self.open = Some(chunk.id.clone());
+                    }
+                    text.0.push_str(&text::plain(piece));
+                }
+                _ => {
+                    text.0.push_str(&self.close());
+                    text.part(part, verbose);
+                }
+            }
+        }
+        text.0
+    }
+
+    /// What closes the open block.
+    fn close(&mut self) -> String {
+        if self.open.take().is_some() { "\n\n".to_owned() } else { String::new() }
+    }
+}
+
+/// What happens while a command waits, told beside its output.
+pub(crate) struct Notes {
+    loud: bool,
+}
+
+impl Notes {
+    pub(crate) fn new(connection: &Connection, task: &str) -> Self {
+        let loud = !connection.output.is_json();
+        if loud {
+            note(&format!("waiting for task {task}"));
+        }
+        Self { loud }
+    }
+
+    pub(crate) fn event(&mut self, event: &StreamEvent) {
+        if let (true, StreamEvent::Status(update)) = (self.loud, event)
+            && let Some(message) = &update.message
+        {
+            note(&format!("{}: {}", state_name(update.state), text::in_one_line(message)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nuncio_engine::content::Part;
+    use nuncio_wire::a2a::{ArtifactUpdate, StatusUpdate};
+    use serde_json::json;
+
+    use super::*;
+
+    fn chunk(id: &str, append: bool, part: Part) -> StreamEvent {
+        let chunk = ArtifactChunk {
+            id: id.into(),
+            index: 0,
+            parts: vec![part],
+            append,
+            last: false,
+            name: None,
+            description: None,
+            metadata: None,
+            extensions: vec![],
+        };
+        StreamEvent::Artifact(ArtifactUpdate { task: "t".into(), context: None, chunk })
+    }
+
+    #[test]
+    fn text_in_pieces_is_one_block() {
+        let working = StreamEvent::Status(StatusUpdate {
+            task: "t".into(),
+            context: None,
+            state: State::Working,
+            message: None,
+            at: None,
+            last: false,
+        });
+        let events = [
+            chunk("a", false, Part::text("Hel")),
+            chunk("a", true, Part::text("lo")),
+            working,
+            chunk("a", true, Part::text("!")),
+            chunk("b", false, Part::data(json!({ "x": 1 }))),
+        ];
+        let mut live = LiveText::default();
+        let mut shown: String = events.iter().map(|event| live.event(event, false)).collect();
+        shown.push_str(&live.close());
+        assert_eq!(
+            shown,
+            "Artifact: a\nText:\nHello\n\nState: working\nText:\n!\n\nArtifact: b\nData:\n{\n  \"x\": 1\n}\n\n"
+        );
+    }
+}

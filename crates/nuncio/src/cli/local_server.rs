@@ -1,0 +1,34 @@
+//! Finding the server of this machine: what its data folder says, else the address that servers have by
+//! default.
+
+use std::path::PathBuf;
+
+use nuncio::data_dir::Published;
+
+use super::connection::Origin;
+use crate::config::{self, Config, Given};
+
+/// The address of the local server, and how it is known.
+pub(crate) fn find() -> (String, Origin) {
+    let data = configured().data;
+    match Published::read(&data) {
+        Some(published) => (published.url, Origin::Published(data.join("server.json"))),
+        None => (format!("http://{}", Config::default().listen), Origin::Default),
+    }
+}
+
+/// The configuration that a server in this folder would have. One that cannot be read is the server's
+/// concern.
+pub(crate) fn configured() -> Config {
+    config::load(&Given::new(), None).map(|loaded| loaded.config).unwrap_or_default()
+}
+
+/// The configuration for a data folder that may be named.
+pub(crate) fn configured_for(data: Option<PathBuf>) -> Config {
+    let mut config = configured();
+    if let Some(data) = data {
+        config.data = data;
+        config.store = None;
+    }
+    config
+}

@@ -1,0 +1,68 @@
+//! What goes to the standard output, and nothing else does: JSON as the protocol has it, one document or one
+//! line an event, or text.
+
+use std::io::{self, Write as _};
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, value::RawValue};
+
+use super::error::CliError;
+
+/// How a command speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people: one `Label: value` a line.
+    Text,
+    /// For programs: the protocol's own types.
+    Json,
+}
+
+/// The flags about output that all client commands share.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct OutputFlags {
+    /// The form of the output
+    #[arg(short = 'o', long = "output", env = "A2ACLI_OUTPUT", default_value = "text", value_name = "FORMAT")]
+    pub(crate) format: Format,
+    /// Show events as they come; with `-o json`, one JSON object a line
+    #[arg(long)]
+    pub(crate) stream: bool,
+    /// Show everything that was exchanged: history, ids, media types, metadata
+    #[arg(long, env = "A2ACLI_VERBOSE")]
+    pub(crate) verbose: bool,
+}
+
+impl OutputFlags {
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+}
+
+/// Prints a JSON document on one line, otherwise as it came.
+pub(crate) fn json(document: &RawValue) -> Result<(), CliError> {
+    json_text(document.get())
+}
+
+/// The same, for a document that is text.
+pub(crate) fn json_text(document: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    if document.contains(['\n', '\r']) {
+        // A server may pretty-print; a line is a line.
+        let value: Value = serde_json::from_str(document).map_err(io::Error::other)?;
+        writeln!(out, "{value}")?;
+    } else {
+        writeln!(out, "{document}")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Prints text as it is.
+pub(crate) fn text(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Says something beside the output.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}

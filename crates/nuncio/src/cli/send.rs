@@ -1,0 +1,118 @@
+//! `nuncio send`: a message that starts a task or goes on with one.
+//!
+//! Without `--stream` the message is sent so that the task's id comes back at once, and the waiting is done
+//! on the task: by its stream, or by asking. So a cut connection costs nothing, and the id is known whatever
+//! happens.
+
+use clap::Args;
+use nuncio_client::a2a::{A2aClient, Patience};
+use nuncio_engine::content::{Message, Metadata, Role};
+use nuncio_wire::a2a::{Send, StreamEvent, TaskView};
+use serde_json::value::RawValue;
+
+use super::{
+    connection::{AgentFlags, Connection},
+    error::CliError,
+    follow::{self, Ending, show_settled},
+    output::{self, note},
+    parts::PartFlags,
+    program,
+    text::Text,
+};
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    parts: PartFlags,
+    /// Go on with this task: answer what it asks
+    #[arg(long, env = "A2ACLI_TASK_ID", value_name = "ID")]
+    task_id: Option<String>,
+    /// Begin the task in this conversation
+    #[arg(long, env = "A2ACLI_CONTEXT_ID", value_name = "ID")]
+    context_id: Option<String>,
+    /// Do not wait for the task: print its id and end
+    #[arg(long = "async", env = "A2ACLI_ASYNC", visible_aliases = ["return-immediately", "no-wait"],
+          conflicts_with_all = ["stream", "wait"])]
+    no_wait: bool,
+    /// Wait until the task has ended or asks something. This is the default
+    #[arg(long, env = "A2ACLI_WAIT")]
+    wait: bool,
+    /// Attributes of the request: a JSON object
+    #[arg(long, env = "A2ACLI_METADATA", value_name = "JSON", value_parser = metadata)]
+    metadata: Option<Metadata>,
+    #[command(flatten)]
+    pub(crate) agent: AgentFlags,
+}
+
+pub(crate) async fn run(flags: Flags) -> Result<(), CliError> {
+    let message = Message::of(uuid::Uuid::now_v7().to_string(), Role::User, flags.parts.read()?);
+    let mut send = Send::new(message);
+    send.blocking = false;
+    send.task_id = flags.task_id;
+    send.context_id = flags.context_id;
+    send.metadata = flags.metadata;
+    let connection = flags.agent.resolve()?;
+    connection.bounded(deliver(&connection, send, flags.no_wait)).await
+}
+
+async fn deliver(connection: &Connection, send: Send, no_wait: bool) -> Result<(), CliError> {
+    let client = connection.client().await?;
+    if connection.output.stream {
+        if client.streams() {
+            let events = client.send_streaming(send).await.map_err(|error| connection.failed(error))?;
+            return follow::show(connection, &client, events, Ending::Turn).await;
+        }
+        note("the agent does not stream: waiting for the result");
+    }
+    let sent = client.send(send).await.map_err(|error| connection.failed(error))?;
+    let task = match &sent.value {
+        StreamEvent::Task(task) => task,
+        StreamEvent::Message(answer) => {
+            if connection.output.is_json() {
+                return output::json(&sent.json);
+            }
+            let mut text = Text::default();
+            text.answer(answer, connection.output.verbose);
+            return output::text(&text.0);
+        }
+        StreamEvent::Status(_) | StreamEvent::Artifact(_) => {
+            let why = "expected a task or a message".to_owned();
+            return Err(connection.failed(nuncio_client::a2a::ClientError::Malformed(why)));
+        }
+    };
+    connection.saw(&task.id, task.context.as_deref(), None);
+    let settled = task.state.is_terminal() || task.state.is_interrupted();
+    if settled || no_wait {
+        return print(connection, task, &sent.json, settled);
+    }
+    wait(connection, &client, &task.id).await
+}
+
+/// Waits for the task and prints it as the answer to the send that it would have been.
+async fn wait(connection: &Connection, client: &A2aClient, task: &str) -> Result<(), CliError> {
+    let patience = Patience { poll: connection.poll_interval, ..Patience::default() };
+    let mut live = follow::Notes::new(connection, task);
+    let settled = client.settle(task, patience, |event| live.event(event)).await;
+    let settled = settled.map_err(|error| connection.failed(error))?;
+    let json = client.as_sent(&settled.json).map_err(|error| connection.failed(error))?;
+    print(connection, &settled.value, &json, true)
+}
+
+fn print(connection: &Connection, task: &TaskView, json: &RawValue, settled: bool) -> Result<(), CliError> {
+    if connection.output.is_json() {
+        output::json(json)?;
+    } else {
+        let mut text = Text::default();
+        text.task(task, connection.output.verbose, false);
+        if !settled {
+            let flags = &connection.target.flags;
+            text.field("Follow", &format!("{} task get {}{flags} --wait", program(), task.id));
+        }
+        output::text(&text.0)?;
+    }
+    if settled { show_settled(connection, task) } else { Ok(()) }
+}
+
+fn metadata(text: &str) -> Result<Metadata, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}

@@ -1,0 +1,158 @@
+//! `nuncio serve`: the server with its built-in agents.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use nuncio::{End, Nuncio, Signals, engine::Agent};
+use nuncio_agents::{AgentOptions, Bench, built_in};
+
+use super::{error::CliError, output, program};
+use crate::{
+    config::{self, Config, Given, SETTINGS, Setting, Shape},
+    logs,
+};
+
+/// The flags of one command line: what was given, not what is in effect.
+pub(crate) struct Flags {
+    given: Given,
+    config: Option<PathBuf>,
+    print_config: bool,
+}
+
+impl Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        let command = command
+            .arg(
+                Arg::new("config")
+                    .long("config")
+                    .value_name("FILE")
+                    .help("The configuration file. Default: nuncio.toml, if there is one here"),
+            )
+            .arg(
+                Arg::new("print-config")
+                    .long("print-config")
+                    .action(ArgAction::SetTrue)
+                    .help("Print the effective configuration, with the source of each value, and end"),
+            )
+            .after_help(
+                "Every setting can also be given as NUNCIO_… in the environment (NUNCIO_MAX_RUNNING) and in \
+                 nuncio.toml (max-running); a flag stands before both. --print-config shows all of them, \
+                 with those that have no flag.",
+            );
+        let defaults = Config::default();
+        with_flags().fold(command, |command, setting| command.arg(flag(setting, &defaults)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn with_flags() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(|setting| setting.section().is_none())
+}
+
+fn flag(setting: &'static Setting, defaults: &Config) -> Arg {
+    let mut help = setting.about.to_owned();
+    if let Some(default) = (setting.get)(defaults).filter(|text| !text.is_empty() && text != "false") {
+        let _ = write!(help, " [default: {default}]");
+    }
+    let arg = Arg::new(setting.key).long(setting.key).help(help);
+    if setting.shape == Shape::Switch {
+        // Alone it means true; what a file switches on can be switched off.
+        return arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_name("BOOL")
+            .hide_possible_values(true);
+    }
+    arg.value_name(setting.value_name)
+}
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = with_flags()
+            .filter_map(|setting| Some((setting.key, matches.get_one::<String>(setting.key)?.clone())))
+            .collect::<BTreeMap<_, _>>();
+        Ok(Self {
+            given,
+            config: matches.get_one::<String>("config").map(PathBuf::from),
+            print_config: matches.get_flag("print-config"),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
+    let loaded = config::load(&flags.given, flags.config.as_deref())?;
+    if flags.print_config {
+        output::text(&loaded.to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let config = loaded.config;
+    logs::start(&config.log, config.log_format);
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let signals = Signals::new()?;
+    let running = server(config).start().await?;
+    let try_it = format!("\nTry it:\n  {} send -a {} \"Hello\"\n", program(), running.url());
+    output::text(&format!("{}{try_it}", running.places()))?;
+    match running.until(signals).await {
+        End::Stopped => Ok(ExitCode::SUCCESS),
+        // 128 + SIGINT, as a shell would have it.
+        End::AtOnce => std::process::exit(130),
+    }
+}
+
+fn server(config: Config) -> Nuncio {
+    let Config { mut server, .. } = config;
+    server.metrics = metrics().map(|handle| {
+        let render: Arc<dyn Fn() -> String + Send + Sync> = Arc::new(move || handle.render());
+        render
+    });
+    let mut nuncio = Nuncio::new()
+        .agents(agents(&config.agent_step, config.bench_agent))
+        .listen(config.listen)
+        .allow_remote(config.allow_remote)
+        .data(config.data)
+        .allow_private_webhooks(config.allow_private_webhooks)
+        .options(config.engine)
+        .outbox_options(config.outbox)
+        .server_options(server);
+    if let Some(config::StoreUrl::Sqlite(dir)) = config.store {
+        nuncio = nuncio.store_dir(dir);
+    }
+    match config.default_agent {
+        Some(name) => nuncio.default_agent(name),
+        None => nuncio,
+    }
+}
+
+/// The built-in agents; the first is the default one.
+fn agents(step: &Duration, bench: bool) -> Vec<Arc<dyn Agent>> {
+    let bench = bench.then(|| Arc::new(Bench) as Arc<dyn Agent>);
+    bench.into_iter().chain(built_in(&AgentOptions { step: *step })).collect()
+}
+
+/// The figures of this process, from here on.
+fn metrics() -> Option<PrometheusHandle> {
+    let handle = PrometheusBuilder::new()
+        .install_recorder()
+        .inspect_err(|error| tracing::warn!(%error, "there will be no figures at /metrics"))
+        .ok()?;
+    let upkeep = handle.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            upkeep.run_upkeep();
+        }
+    });
+    Some(handle)
+}

@@ -1,0 +1,29 @@
+//! `nuncio task cancel`: stops a task, and shows where it stands then.
+
+use clap::Args;
+
+use crate::cli::{
+    connection::{AgentFlags, Connection},
+    error::CliError,
+};
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// The task
+    #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
+    task: String,
+    #[command(flatten)]
+    pub(crate) agent: AgentFlags,
+}
+
+pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
+    let connection = flags.agent.resolve()?;
+    connection.saw(&flags.task, None, None);
+    connection.bounded(cancel(&connection, &flags.task)).await
+}
+
+async fn cancel(connection: &Connection, task: &str) -> Result<(), CliError> {
+    let client = connection.client().await?;
+    let canceled = client.cancel(task).await.map_err(|error| connection.failed(error))?;
+    super::get::print(connection, &canceled, false)
+}

@@ -1,0 +1,63 @@
+//! `nuncio task get`: a task as it stands, or, with `--wait`, as it stands when it has ended or asks.
+
+use clap::Args;
+use nuncio_client::a2a::{Patience, Received};
+use nuncio_wire::a2a::TaskView;
+
+use crate::cli::{
+    connection::{AgentFlags, Connection},
+    error::CliError,
+    follow::{Notes, show_settled},
+    output,
+    text::Text,
+};
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// The task
+    #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
+    task: String,
+    /// Wait until the task has ended or asks something
+    #[arg(long, env = "A2ACLI_WAIT", visible_alias = "watch")]
+    wait: bool,
+    /// Show at most so many messages of the history
+    #[arg(long, env = "A2ACLI_HISTORY", value_name = "N")]
+    history: Option<usize>,
+    #[command(flatten)]
+    pub(crate) agent: AgentFlags,
+}
+
+pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
+    let Flags { task, wait, history, agent } = flags;
+    let connection = agent.resolve()?;
+    connection.saw(&task, None, None);
+    connection.bounded(get(&connection, &task, wait, history)).await
+}
+
+async fn get(connection: &Connection, task: &str, wait: bool, history: Option<usize>) -> Result<(), CliError> {
+    let client = connection.client().await?;
+    let found = if wait {
+        let patience = Patience { poll: connection.poll_interval, history, ..Patience::default() };
+        let mut notes = Notes::new(connection, task);
+        client.settle(task, patience, |event| notes.event(event)).await
+    } else {
+        client.get(task, history).await
+    };
+    print(connection, &found.map_err(|error| connection.failed(error))?, history.is_some())
+}
+
+/// Prints a task and what there is to say of it.
+pub(super) fn print(
+    connection: &Connection,
+    task: &Received<TaskView>,
+    history: bool,
+) -> Result<(), CliError> {
+    if connection.output.is_json() {
+        output::json(&task.json)?;
+    } else {
+        let mut text = Text::default();
+        text.task(&task.value, connection.output.verbose, history);
+        output::text(&text.0)?;
+    }
+    show_settled(connection, &task.value)
+}

@@ -1,0 +1,94 @@
+//! `nuncio task list`: the caller's tasks, newest status first, in pages.
+
+use clap::Args;
+use nuncio_engine::task::State;
+use nuncio_wire::a2a::List;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::cli::{
+    connection::{AgentFlags, Connection},
+    error::CliError,
+    output, program,
+    text::{Text, state_name},
+};
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// Only tasks of this conversation
+    #[arg(long, env = "A2ACLI_CONTEXT_ID", value_name = "ID")]
+    context_id: Option<String>,
+    /// Only tasks in this state, such as working or input-required
+    #[arg(long, visible_alias = "state", value_name = "STATE", value_parser = state)]
+    status: Option<State>,
+    /// How many, at most 100
+    #[arg(long, default_value_t = List::DEFAULT_PAGE_SIZE, value_name = "N", value_parser = page_size)]
+    page_size: usize,
+    /// Where the page begins: what the page before said
+    #[arg(long, value_name = "TOKEN")]
+    page_token: Option<String>,
+    /// Show at most so many messages of each history
+    #[arg(long, env = "A2ACLI_HISTORY", value_name = "N")]
+    history: Option<usize>,
+    /// With the artifacts, in JSON
+    #[arg(long)]
+    include_artifacts: bool,
+    #[command(flatten)]
+    pub(crate) agent: AgentFlags,
+}
+
+pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
+    let list = List {
+        context: flags.context_id,
+        state: flags.status,
+        page_size: flags.page_size,
+        page_token: flags.page_token,
+        // In a list the history is seldom what is looked for.
+        history_length: Some(flags.history.unwrap_or(0)),
+        since: None,
+        include_artifacts: flags.include_artifacts,
+    };
+    let connection = flags.agent.resolve()?;
+    connection.bounded(print(&connection, list)).await
+}
+
+async fn print(connection: &Connection, list: List) -> Result<(), CliError> {
+    let client = connection.client().await?;
+    let page = client.list(list).await.map_err(|error| connection.failed(error))?;
+    match (connection.output.is_json(), connection.output.stream) {
+        (true, false) => return output::json(&page.json),
+        (true, true) => {
+            let tasks: Tasks<'_> = serde_json::from_str(page.json.get()).map_err(std::io::Error::other)?;
+            return tasks.tasks.into_iter().try_for_each(output::json);
+        }
+        (false, _) => {}
+    }
+    let mut text = Text::default();
+    text.list(&page.value);
+    if let Some(next) = &page.value.next {
+        let flags = &connection.target.flags;
+        text.field("Next", &format!("{} task list{flags} --page-token {next}", program()));
+    }
+    output::text(&text.0)
+}
+
+/// The tasks of a page, each as it came.
+#[derive(Deserialize)]
+struct Tasks<'a> {
+    #[serde(borrow, default)]
+    tasks: Vec<&'a RawValue>,
+}
+
+fn state(text: &str) -> Result<State, String> {
+    let wanted = text.to_ascii_lowercase().replace('_', "-");
+    let wanted = wanted.strip_prefix("task-state-").unwrap_or(&wanted);
+    State::ALL.into_iter().find(|state| state_name(*state) == wanted).ok_or_else(|| {
+        let names: Vec<_> = State::ALL.into_iter().map(state_name).collect();
+        format!("expected one of {}", names.join(", "))
+    })
+}
+
+fn page_size(text: &str) -> Result<usize, String> {
+    let size = text.parse().ok().filter(|size| (1..=List::MAX_PAGE_SIZE).contains(size));
+    size.ok_or_else(|| format!("a page has 1 to {} tasks", List::MAX_PAGE_SIZE))
+}

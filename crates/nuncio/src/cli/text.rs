@@ -1,0 +1,247 @@
+//! Text for people that scripts can read as well: one `Label: value` a line, and blocks for what needs more
+//! (`Label:`, the content, an empty line). What an agent says is shown without its control characters.
+
+use std::fmt::Write as _;
+
+use nuncio_engine::{
+    clock::Timestamp,
+    content::{Artifact, Content, Message, Part, Role},
+    task::State,
+};
+use nuncio_wire::a2a::{AddressedMessage, TaskList, TaskView};
+use serde_json::Value;
+
+/// Text that is being made.
+#[derive(Default)]
+pub(crate) struct Text(pub(crate) String);
+
+impl Text {
+    /// One line.
+    pub(crate) fn field(&mut self, label: &str, value: &str) {
+        if value.trim_end().contains('\n') {
+            return self.block(label, value);
+        }
+        let _ = writeln!(self.0, "{label}: {}", plain(value.trim_end()));
+    }
+
+    /// Several lines, closed by an empty one.
+    pub(crate) fn block(&mut self, label: &str, content: &str) {
+        let _ = write!(self.0, "{label}:\n{}\n\n", plain(content.trim_end_matches('\n')));
+    }
+
+    /// An empty line between things.
+    pub(crate) fn gap(&mut self) {
+        if !self.0.is_empty() && !self.0.ends_with("\n\n") {
+            self.0.push('\n');
+        }
+    }
+
+    /// What every word about a task says first.
+    pub(crate) fn ids(&mut self, task: &str, context: Option<&str>, state: State) {
+        self.field("Task", task);
+        if let Some(context) = context {
+            self.field("Context", context);
+        }
+        self.field("State", state_name(state));
+    }
+
+    /// A whole task.
+    pub(crate) fn task(&mut self, task: &TaskView, verbose: bool, history: bool) {
+        self.ids(&task.id, task.context.as_deref(), task.state);
+        if let Some(at) = task.at {
+            self.field("Updated", &time(at));
+        }
+        if let Some(message) = &task.message {
+            self.status_message(message, verbose);
+        }
+        for artifact in &task.artifacts {
+            self.artifact(artifact, verbose);
+        }
+        if verbose || history {
+            for message in &task.history {
+                self.gap();
+                self.message(message, verbose);
+            }
+        }
+        if verbose && let Some(metadata) = &task.metadata {
+            self.block("Metadata", &pretty(&Value::Object(metadata.clone())));
+        }
+    }
+
+    /// A page of tasks.
+    pub(crate) fn list(&mut self, list: &TaskList) {
+        for task in &list.tasks {
+            self.ids(&task.id, task.context.as_deref(), task.state);
+            if let Some(at) = task.at {
+                self.field("Updated", &time(at));
+            }
+            self.gap();
+        }
+        if let Some(total) = list.total {
+            self.field("Total", &total.to_string());
+        }
+    }
+
+    /// An answer without a task.
+    pub(crate) fn answer(&mut self, answer: &AddressedMessage, verbose: bool) {
+        if let Some(context) = &answer.context {
+            self.field("Context", context);
+        }
+        self.message(&answer.message, verbose);
+    }
+
+    fn message(&mut self, message: &Message, verbose: bool) {
+        self.field("From", if message.role == Role::User { "user" } else { "agent" });
+        if verbose {
+            self.field("Message id", &message.id);
+        }
+        for part in &message.parts {
+            self.part(part, verbose);
+        }
+    }
+
+    /// What the agent says about the state. Figures of progress are a line, not a block.
+    pub(crate) fn status_message(&mut self, message: &Message, verbose: bool) {
+        if verbose {
+            self.field("Message id", &message.id);
+        }
+        for part in &message.parts {
+            match &part.content {
+                Content::Text(text) => self.field("Message", text),
+                Content::Data(data) if !verbose && progress(data).is_some() => {
+                    self.field("Progress", &progress(data).unwrap_or_default());
+                }
+                _ => self.part(part, verbose),
+            }
+        }
+    }
+
+    fn artifact(&mut self, artifact: &Artifact, verbose: bool) {
+        self.gap();
+        self.artifact_head(&artifact.id, artifact.name.as_deref());
+        if let Some(description) = &artifact.description {
+            self.field("Description", description);
+        }
+        for part in &artifact.parts {
+            self.part(part, verbose);
+        }
+    }
+
+    pub(crate) fn artifact_head(&mut self, id: &str, name: Option<&str>) {
+        match name.filter(|name| *name != id) {
+            Some(name) => self.field("Artifact", &format!("{id} ({name})")),
+            None => self.field("Artifact", id),
+        }
+    }
+
+    /// A part, whatever it is: none is left out.
+    pub(crate) fn part(&mut self, part: &Part, verbose: bool) {
+        let media_type = part.media_type.as_deref();
+        if verbose
+            && let (Content::Text(_) | Content::Data(_), Some(media_type)) = (&part.content, media_type)
+        {
+            self.field("Media type", media_type);
+        }
+        let name = part.filename.as_deref().unwrap_or("unnamed");
+        let media_type = media_type.unwrap_or("unknown type");
+        match &part.content {
+            Content::Text(text) => self.block("Text", text),
+            Content::Data(data) => self.block("Data", &pretty(data)),
+            Content::Bytes(bytes) => {
+                self.field("File", &format!("{name} ({media_type}, {} bytes)", bytes.len()));
+            }
+            Content::Url(url) => self.field("File", &format!("{name} ({media_type}, at {url})")),
+        }
+        if verbose && let Some(metadata) = &part.metadata {
+            self.block("Metadata", &pretty(&Value::Object(metadata.clone())));
+        }
+    }
+}
+
+/// The short name of a state.
+pub(crate) fn state_name(state: State) -> &'static str {
+    match state {
+        State::Submitted => "submitted",
+        State::Working => "working",
+        State::InputRequired => "input-required",
+        State::AuthRequired => "auth-required",
+        State::Completed => "completed",
+        State::Failed => "failed",
+        State::Canceled => "canceled",
+        State::Rejected => "rejected",
+    }
+}
+
+/// `25 of 100`, where the data is nothing but that.
+fn progress(data: &Value) -> Option<String> {
+    let figures = data.as_object()?;
+    let done = figures.get("progress").filter(|done| done.is_number())?;
+    match figures.get("total") {
+        Some(total) if figures.len() == 2 && total.is_number() => Some(format!("{done} of {total}")),
+        None if figures.len() == 1 => Some(done.to_string()),
+        _ => None,
+    }
+}
+
+/// One line about a message, for notes beside the output.
+pub(crate) fn in_one_line(message: &Message) -> String {
+    let texts = message.parts.iter().filter_map(Part::as_text).map(str::to_owned);
+    let figures = message.data().and_then(progress).map(|figures| format!("({figures})"));
+    plain(&texts.chain(figures).collect::<Vec<_>>().join(" ")).replace('\n', " ")
+}
+
+fn time(at: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
+}
+
+/// What an agent says may hold control sequences; a terminal must not obey them.
+pub(crate) fn plain(text: &str) -> String {
+    let is_safe = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    if text.chars().all(is_safe) {
+        return text.to_owned();
+    }
+    text.replace("\r\n", "\n").chars().map(|c| if is_safe(c) { c } else { '\u{fffd}' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn terminals_obey_nobody() {
+        let mut text = Text::default();
+        text.field("Message", "a\u{1b}[31mb\u{7}");
+        text.block("Text", "x\r\ny\u{9b}z\n");
+        assert_eq!(text.0, "Message: a\u{fffd}[31mb\u{fffd}\nText:\nx\ny\u{fffd}z\n\n");
+    }
+
+    #[test]
+    fn what_has_lines_is_a_block() {
+        let mut text = Text::default();
+        text.field("Message", "one line\n");
+        text.field("Message", "two\nlines");
+        assert_eq!(text.0, "Message: one line\nMessage:\ntwo\nlines\n\n");
+    }
+
+    #[test]
+    fn every_part_is_shown() {
+        let mut file = Part::from(Content::Bytes(vec![0; 12]));
+        file.filename = Some("a.png".into());
+        file.media_type = Some("image/png".into());
+        let link = Part::from(Content::Url("https://x/y".into()));
+        let message = Message::of("m", Role::Agent, vec![Part::text("hi"), Part::data(json!(1)), file, link]);
+        let mut text = Text::default();
+        text.message(&message, false);
+        assert_eq!(
+            text.0,
+            "From: agent\nText:\nhi\n\nData:\n1\n\nFile: a.png (image/png, 12 bytes)\n\
+             File: unnamed (unknown type, at https://x/y)\n"
+        );
+    }
+}

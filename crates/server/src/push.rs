@@ -1,0 +1,285 @@
+//! Carries webhook deliveries over HTTP: the payload of the dialect in which the webhook was registered, and
+//! the headers by which a receiver knows it. When and in what order is the engine's outbox; where to is
+//! allowed is the client's `outbound`.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use jiff::fmt::rfc2822;
+use nuncio_client::outbound::{Answer, Outbound, OutboundError, Url};
+use nuncio_engine::{
+    clock::{Clock, Timestamp},
+    outbox::{Courier, Parcel, Verdict},
+    webhook::WebhookConfig,
+};
+use nuncio_wire::a2a::Dialect;
+
+use crate::signature::SigningSecret;
+
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+/// Both names are in use: the specification's text has one, its SDKs the other.
+const TOKENS: [HeaderName; 2] =
+    [HeaderName::from_static("x-a2a-notification-token"), HeaderName::from_static("a2a-notification-token")];
+
+/// The longest token or credentials that are kept; receivers refuse larger headers anyway.
+const MAX_SECRET: usize = 4096;
+
+/// The courier over HTTP.
+pub struct HttpCourier {
+    outbound: Outbound,
+    secret: SigningSecret,
+    clock: Arc<dyn Clock>,
+}
+
+/// Why a webhook cannot be registered, or not be delivered to as it is. The words are for whoever
+/// registered it, and quote no secret.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The address.
+    #[error("the webhook's url cannot be used: {0}")]
+    Url(#[from] OutboundError),
+    /// Something that is sent in a header.
+    #[error("the webhook's {0} must be printable ASCII characters, at most {MAX_SECRET} of them")]
+    Header(&'static str),
+    /// The scheme's name.
+    #[error("the webhook's authentication scheme must be the name of an HTTP scheme, e.g. Bearer")]
+    Scheme,
+    /// Credentials and no word on what they are.
+    #[error("the webhook has credentials but names no authentication scheme, e.g. Bearer")]
+    NoScheme,
+    /// A dialect that this version does not speak.
+    #[error("the webhook is of the protocol {0:?}, which this server does not speak")]
+    Dialect(String),
+}
+
+impl HttpCourier {
+    /// A courier that signs with `secret`.
+    pub fn new(outbound: Outbound, secret: SigningSecret, clock: Arc<dyn Clock>) -> Self {
+        Self { outbound, secret, clock }
+    }
+
+    /// Whether deliveries to this webhook can be made at all, as far as that shows without making one.
+    pub fn check_config(&self, config: &WebhookConfig) -> Result<(), ConfigError> {
+        dialect(config)?;
+        self.outbound.check_url(&config.url)?;
+        header_value("id", &config.id)?;
+        known_by(config)?;
+        Ok(())
+    }
+
+    fn headers(
+        &self,
+        parcel: &Parcel<'_>,
+        media_type: &'static str,
+        body: &[u8],
+    ) -> Result<HeaderMap, ConfigError> {
+        // Each attempt has its own time: receivers refuse what is older than some minutes.
+        let timestamp = self.clock.now().0.div_euclid(1000);
+        let signature = self.secret.sign(parcel.delivery_id, timestamp, body);
+        let mut headers = known_by(parcel.webhook)?;
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+        headers.insert(WEBHOOK_ID, header_value("id", parcel.delivery_id)?);
+        headers.insert(WEBHOOK_TIMESTAMP, timestamp.into());
+        headers.insert(WEBHOOK_SIGNATURE, header_value("signature", &signature)?);
+        Ok(headers)
+    }
+
+    async fn post(&self, parcel: &Parcel<'_>) -> Result<Option<Answer>, ConfigError> {
+        let mut body = Vec::new();
+        let dialect = dialect(parcel.webhook)?;
+        let Some(media_type) = dialect.push_body(&mut body, parcel.task, parcel.seq, parcel.entry) else {
+            return Ok(None);
+        };
+        let headers = self.headers(parcel, media_type, &body)?;
+        let url: Url = self.outbound.check_url(&parcel.webhook.url)?;
+        Ok(Some(self.outbound.send(Method::POST, &url, headers, body.into()).await?))
+    }
+}
+
+#[async_trait]
+impl Courier for HttpCourier {
+    async fn deliver(&self, parcel: &Parcel<'_>) -> Verdict {
+        match self.post(parcel).await {
+            Ok(Some(answer)) => judge(&answer, self.clock.now()),
+            Ok(None) => Verdict::NothingToSend,
+            // The one error that time may mend.
+            Err(ConfigError::Url(error)) if !error.is_permanent() => {
+                Verdict::Retry { after: None, reason: error.to_string() }
+            }
+            Err(error) => Verdict::Dead { reason: error.to_string() },
+        }
+    }
+}
+
+/// What an answer means. Its body is not quoted: a receiver may echo what it was sent, secrets included.
+fn judge(answer: &Answer, now: Timestamp) -> Verdict {
+    let status = answer.status;
+    if status.is_success() {
+        return Verdict::Delivered;
+    }
+    if status == StatusCode::GONE {
+        return Verdict::Dead { reason: "the receiver answered 410 Gone".to_owned() };
+    }
+    let note = if status.is_redirection() { "; redirects are not followed" } else { "" };
+    let reason = format!("the receiver answered {status}{note}");
+    Verdict::Retry { after: retry_after(&answer.headers, now), reason }
+}
+
+/// How long the receiver wants to be left alone: seconds, or a date.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    Some(Timestamp(date.as_millisecond()).since(now))
+}
+
+fn dialect(config: &WebhookConfig) -> Result<Dialect, ConfigError> {
+    Dialect::from_name(&config.dialect).ok_or_else(|| ConfigError::Dialect(config.dialect.clone()))
+}
+
+/// The headers by which a receiver knows that it was asked for: the token, and the credentials.
+fn known_by(config: &WebhookConfig) -> Result<HeaderMap, ConfigError> {
+    let mut headers = HeaderMap::new();
+    if let Some(token) = &config.token {
+        for name in TOKENS {
+            headers.insert(name, secret_value("token", token)?);
+        }
+    }
+    let Some(authentication) = &config.authentication else { return Ok(headers) };
+    if authentication.schemes.iter().any(|scheme| !is_token(scheme)) {
+        return Err(ConfigError::Scheme);
+    }
+    if let Some(credentials) = &authentication.credentials {
+        let scheme = authentication.schemes.first().ok_or(ConfigError::NoScheme)?;
+        let value = secret_value("credentials", &format!("{scheme} {credentials}"))?;
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+fn secret_value(what: &'static str, text: &str) -> Result<HeaderValue, ConfigError> {
+    let mut value = header_value(what, text)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Printable ASCII, which is what all receivers read alike.
+fn header_value(what: &'static str, text: &str) -> Result<HeaderValue, ConfigError> {
+    let printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if !printable || text.len() > MAX_SECRET || text.trim() != text {
+        return Err(ConfigError::Header(what));
+    }
+    HeaderValue::from_str(text).map_err(|_| ConfigError::Header(what))
+}
+
+/// A `token` of RFC 9110.
+fn is_token(text: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.len() <= 64 && text.bytes().all(legal)
+}
+
+#[cfg(test)]
+mod tests {
+    use nuncio_client::outbound::OutboundOptions;
+    use nuncio_engine::{clock::SystemClock, webhook::Authentication};
+
+    use super::*;
+
+    fn config() -> WebhookConfig {
+        WebhookConfig {
+            id: "hook".into(),
+            url: "https://example.com/hook".into(),
+            token: Some("t0ken".into()),
+            authentication: Some(Authentication {
+                schemes: vec!["Bearer".into(), "Basic".into()],
+                credentials: Some("s3cret".into()),
+            }),
+            dialect: "a2a/0.3".into(),
+        }
+    }
+
+    fn check(change: impl FnOnce(&mut WebhookConfig)) -> Result<(), String> {
+        let outbound = Outbound::new(OutboundOptions::default()).unwrap();
+        let secret = SigningSecret::from_random([1; 32]);
+        let courier = HttpCourier::new(outbound, secret, Arc::new(SystemClock));
+        let mut config = config();
+        change(&mut config);
+        courier.check_config(&config).map_err(|error| error.to_string())
+    }
+
+    fn authenticate(schemes: &[&str], credentials: Option<&str>) -> Result<(), String> {
+        let schemes = schemes.iter().map(ToString::to_string).collect();
+        let credentials = credentials.map(ToOwned::to_owned);
+        check(|config| config.authentication = Some(Authentication { schemes, credentials }))
+    }
+
+    #[test]
+    fn a_config_that_could_not_be_delivered_to_is_refused_with_the_reason() {
+        assert_eq!(check(|_| {}), Ok(()));
+        assert_eq!(check(|config| (config.token, config.authentication) = (None, None)), Ok(()));
+        let cases = [
+            (check(|config| config.url = "http://169.254.169.254/".into()), "metadata"),
+            (check(|config| config.url = "http://localhost/".into()), "--allow-private-webhooks"),
+            (check(|config| config.url = "not a url".into()), "not a URL"),
+            (check(|config| config.id = "a\u{e9}".into()), "webhook's id"),
+            (check(|config| config.token = Some("a\r\nx: y".into())), "webhook's token"),
+            (check(|config| config.token = Some("\u{2713}".into())), "webhook's token"),
+            (check(|config| config.token = Some("x".repeat(5000))), "webhook's token"),
+            (authenticate(&["Bearer"], Some("a\nb")), "webhook's credentials"),
+            (authenticate(&["Bearer\r\nx:"], Some("a")), "scheme"),
+            (authenticate(&["Be arer"], Some("a")), "scheme"),
+            (authenticate(&[""], Some("a")), "scheme"),
+            (authenticate(&[], Some("a")), "names no authentication scheme"),
+            (check(|config| config.dialect = "a2a/9".into()), "a2a/9"),
+        ];
+        for (got, expected) in cases {
+            let error = got.unwrap_err();
+            assert!(error.contains(expected), "{error}");
+            assert!(!error.contains("s3cret") && !error.contains("t0ken"), "{error}");
+        }
+        assert_eq!(authenticate(&[], None), Ok(()));
+    }
+
+    #[test]
+    fn secrets_are_marked_as_such() {
+        let headers = known_by(&config()).unwrap();
+        assert_eq!(headers[header::AUTHORIZATION], "Bearer s3cret");
+        let shown = format!("{headers:?}");
+        assert!(!shown.contains("s3cret") && !shown.contains("t0ken"), "{shown}");
+    }
+
+    #[test]
+    fn answers_and_what_they_mean() {
+        let now = Timestamp(784_111_777_000);
+        let judged = |status: u16, retry_after: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.extend(retry_after.map(|text| (header::RETRY_AFTER, HeaderValue::from_static(text))));
+            let status = StatusCode::from_u16(status).unwrap();
+            judge(&Answer { status, headers, body: "s3cret".into(), complete: true }, now)
+        };
+        for status in [200, 201, 202, 204] {
+            assert_eq!(judged(status, None), Verdict::Delivered);
+        }
+        assert!(matches!(judged(410, None), Verdict::Dead { .. }));
+        for status in [100, 301, 307, 400, 401, 403, 404, 429, 500, 503] {
+            assert!(matches!(judged(status, None), Verdict::Retry { after: None, .. }), "{status}");
+        }
+        let cases = [
+            ("120", Some(120)),
+            (" 0 ", Some(0)),
+            ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("soon", None),
+            ("-5", None),
+        ];
+        for (text, expected) in cases {
+            let Verdict::Retry { after, .. } = judged(503, Some(text)) else { panic!("{text}") };
+            assert_eq!(after, expected.map(Duration::from_secs), "{text}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+"""The official Python client of A2A 0.3 (a2a-sdk 0.3.26), which finds the agent by its card alone."""
+
+import uuid
+
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.client.errors import A2AClientJSONRPCError
+from a2a.types import (
+    DataPart,
+    GetTaskPushNotificationConfigParams,
+    Message,
+    MessageSendConfiguration,
+    Part,
+    PushNotificationAuthenticationInfo,
+    PushNotificationConfig,
+    Role,
+    TaskIdParams,
+    TaskPushNotificationConfig,
+    TaskQueryParams,
+    TaskState,
+    TextPart,
+)
+
+from nuncio import Listener, run, server
+
+
+def message(text, task=None, context=None, data=None):
+    part = Part(root=TextPart(text=text)) if data is None else Part(root=DataPart(data=data))
+    return Message(message_id=str(uuid.uuid4()), role=Role.user, parts=[part], task_id=task, context_id=context)
+
+
+async def client_of(url, http, streaming=True, polling=False, pushes=()):
+    card = await A2ACardResolver(http, url).get_agent_card()
+    config = ClientConfig(
+        httpx_client=http, streaming=streaming, polling=polling, push_notification_configs=list(pushes)
+    )
+    return card, ClientFactory(config).create(card)
+
+
+async def send(client, sent):
+    return [event async for event in client.send_message(sent)]
+
+
+async def finds_the_agent_and_sends():
+    async with httpx.AsyncClient(timeout=30) as http:
+        card, client = await client_of(URL, http, streaming=False)
+        assert card.name == "echo" and card.protocol_version.startswith("0.3"), card
+        [(task, _)] = await send(client, message("hello"))
+        assert task.status.state == TaskState.completed
+        assert task.artifacts[0].parts[0].root.text == "hello"
+        assert task.history[0].parts[0].root.text == "hello"
+
+
+async def streams():
+    async with httpx.AsyncClient(timeout=30) as http:
+        _, client = await client_of(URL, http)
+        events = await send(client, message("hello"))
+        kinds = [update.kind if update else "task" for _, update in events]
+        assert kinds == ["task", "status-update", "artifact-update", "status-update"], kinds
+        task, last = events[-1]
+        assert last.final and task.status.state == TaskState.completed
+        assert task.artifacts[0].parts[0].root.text == "hello"
+
+
+async def asks_and_takes_the_answer():
+    async with httpx.AsyncClient(timeout=30) as http:
+        _, client = await client_of(f"{URL}/agents/travel_agent", http)
+        events = await send(client, message("Rome"))
+        task, last = events[-1]
+        assert last.final and last.status.state == TaskState.input_required
+        assert "1200" in last.status.message.parts[0].root.text
+        assert "confirm" in last.status.message.parts[1].root.data["schema"]["properties"]
+        events = await send(client, message("", task=task.id, context=task.context_id, data={"confirm": True}))
+        assert events[-1][0].status.state == TaskState.completed, events[-1]
+        done = await client.get_task(TaskQueryParams(id=task.id))
+        assert done.artifacts
+
+
+async def an_error_of_a_stream_reaches_the_caller():
+    async with httpx.AsyncClient(timeout=30) as http:
+        _, client = await client_of(URL, http)
+        try:
+            await send(client, message("x", task="no-such-task"))
+            raise AssertionError("an unknown task was found")
+        except A2AClientJSONRPCError as error:
+            assert error.error.code == -32001, error
+
+
+async def works_without_waiting_and_cancels():
+    async with httpx.AsyncClient(timeout=30) as http:
+        _, client = await client_of(f"{URL}/agents/long_running_agent", http, streaming=False, polling=True)
+        [(task, _)] = await send(client, message("go"))
+        assert task.status.state in (TaskState.submitted, TaskState.working)
+        task = await client.cancel_task(TaskIdParams(id=task.id))
+        assert task.status.state == TaskState.canceled
+        try:
+            await client.cancel_task(TaskIdParams(id=task.id))
+            raise AssertionError("a canceled task was canceled again")
+        except A2AClientJSONRPCError as error:
+            assert error.error.code == -32002, error
+
+
+async def resubscribes():
+    async with httpx.AsyncClient(timeout=30) as http:
+        _, client = await client_of(f"{URL}/agents/long_running_agent", http)
+        async for task, update in client.send_message(message("go")):
+            if update:
+                break
+        events = [event async for event in client.resubscribe(TaskIdParams(id=task.id))]
+        assert events[-1][0].status.state == TaskState.completed
+
+
+async def pushes():
+    with Listener() as listener:
+        async with httpx.AsyncClient(timeout=30) as http:
+            inline = PushNotificationConfig(
+                id="mine",
+                url=listener.url,
+                token="secret-token",
+                authentication=PushNotificationAuthenticationInfo(schemes=["Bearer"], credentials="credentials"),
+            )
+            _, client = await client_of(f"{URL}/agents/travel_agent", http, streaming=False, pushes=[inline])
+            [(task, _)] = await send(client, message("Oslo"))
+            state = lambda body: body["status"]["state"]
+            (headers, body), _ = await listener.until(lambda body: state(body) == "input-required")
+            assert body["kind"] == "task" and body["id"] == task.id
+            lower = {name.lower(): value for name, value in headers.items()}
+            assert lower["x-a2a-notification-token"] == "secret-token"
+            assert lower["authorization"] == "Bearer credentials"
+            read = await client.get_task_callback(
+                GetTaskPushNotificationConfigParams(id=task.id, push_notification_config_id="mine")
+            )
+            assert read.push_notification_config.url == listener.url
+            assert read.push_notification_config.token is None
+            await client.set_task_callback(
+                TaskPushNotificationConfig(
+                    task_id=task.id, push_notification_config=PushNotificationConfig(id="other", url=listener.url)
+                )
+            )
+            await send(client, message("", task=task.id, data={"confirm": False}))
+            await listener.until(lambda body: state(body) == "completed")
+
+
+if __name__ == "__main__":
+    with server("--allow-private-webhooks") as URL:
+        run([
+            finds_the_agent_and_sends,
+            streams,
+            asks_and_takes_the_answer,
+            an_error_of_a_stream_reaches_the_caller,
+            works_without_waiting_and_cancels,
+            resubscribes,
+            pushes,
+        ])
