@@ -119,6 +119,9 @@ pub struct Answered {
     pub question: String,
     /// The answer.
     pub answer: Answer,
+    /// Whether other questions are still open, so that the task goes on waiting.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
 }
 
 /// An event with the time at which it was emitted.

@@ -142,8 +142,8 @@ pub struct Task {
     pub status_at: Timestamp,
     /// What the agent said about the state.
     pub status_message: Option<Message>,
-    /// The last word on progress since the state was entered.
-    pub progress: Option<Progress>,
+    /// The last word on progress since the state was entered, with its sequence number.
+    pub progress: Option<(u64, Progress)>,
     /// The results.
     pub artifacts: Vec<Artifact>,
     /// What was said, oldest first. The current status message is not in it yet.
@@ -192,7 +192,7 @@ impl Task {
             }
             Event::Status(status) => self.enter(status.state, at, status.message.clone()),
             Event::Artifact(chunk) => self.take_chunk(chunk),
-            Event::Progress(progress) => self.progress = Some(progress.clone()),
+            Event::Progress(progress) => self.progress = Some((self.seq, progress.clone())),
             Event::Log(_) => {}
             Event::Question(question) => {
                 self.questions.push((self.seq, question.clone()));
@@ -200,10 +200,9 @@ impl Task {
             }
             Event::Answer(answered) => {
                 self.questions.retain(|(_, open)| open.id != answered.question);
+                // Where others are open, a status that shows the next one follows if it has to.
                 if self.questions.is_empty() {
                     self.enter(State::Working, at, None);
-                } else {
-                    self.show_oldest_question(at);
                 }
             }
         }

@@ -5,13 +5,14 @@
 //! whoever reads it finds nobody at that address.
 
 use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::Path,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use nuncio_server::signature::SigningSecret;
 use serde::{Deserialize, Serialize};
 
 use crate::StartError;
@@ -58,25 +59,29 @@ impl Published {
     }
 }
 
-/// Makes the folder if it is missing.
+/// Makes the folder if it is missing; what tasks say is nobody else's business.
 pub(crate) fn make(data: &Path) -> Result<(), StartError> {
-    fs::create_dir_all(data).map_err(|source| StartError::DataDir { path: data.to_owned(), source })
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
+    made.map_err(|source| StartError::DataDir { path: data.to_owned(), source })
 }
 
-/// The secret that signs webhooks, in the form of Standard Webhooks. Made at the first start.
-pub(crate) fn webhook_secret(data: &Path) -> Result<String, StartError> {
+/// The secret that signs webhooks. Made at the first start.
+pub(crate) fn webhook_secret(data: &Path) -> Result<SigningSecret, StartError> {
     let path = data.join(SECRET_FILE);
-    let failed = |path: &PathBuf, source| StartError::DataDir { path: path.clone(), source };
+    let failed = |source| StartError::DataDir { path: path.clone(), source };
     match fs::read_to_string(&path) {
-        Ok(secret) if !secret.trim().is_empty() => return Ok(secret.trim().to_owned()),
+        Ok(text) if !text.trim().is_empty() => {
+            let damaged = |error| failed(io::Error::new(io::ErrorKind::InvalidData, error));
+            return SigningSecret::parse(text.trim()).map_err(damaged);
+        }
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(&path, error)),
+        Err(error) => return Err(failed(error)),
     }
-    let secret = format!("whsec_{}", BASE64_STANDARD.encode(random_bytes()?));
-    // The folder is ours alone (the store holds its lock), so that an empty file is a leftover.
+    let secret = SigningSecret::from_random(random_bytes()?);
+    // The folder is ours alone, so that an empty file is what a crash left of the first start.
     let _ = fs::remove_file(&path);
-    write_private(&path, format!("{secret}\n").as_bytes()).map_err(|source| failed(&path, source))?;
+    write_private(&path, format!("{}\n", secret.reveal()).as_bytes()).map_err(failed)?;
     Ok(secret)
 }
 

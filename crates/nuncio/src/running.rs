@@ -16,8 +16,8 @@ use nuncio_client::{
     address::AddressPolicy,
     outbound::{Outbound, OutboundOptions},
 };
-use nuncio_engine::{Engine, Parts, store::Store};
-use nuncio_server::{Server, ServerOptions};
+use nuncio_engine::{Engine, Parts, clock::SystemClock, outbox::Outbox, store::Store};
+use nuncio_server::{Server, ServerOptions, push::HttpCourier};
 use nuncio_store::{SqliteOptions, SqliteStore};
 use tokio::{
     net::TcpListener,
@@ -40,6 +40,7 @@ pub struct Running {
     published: Published,
     shutdown: watch::Sender<bool>,
     server: JoinHandle<()>,
+    outbox: JoinHandle<()>,
 }
 
 /// How a server ended.
@@ -58,16 +59,15 @@ pub(crate) async fn start(nuncio: Nuncio) -> Result<Running, StartError> {
     data_dir::make(&data)?;
     let store_dir = nuncio.store_dir.as_ref().unwrap_or(&data);
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(store_dir, SqliteOptions::default())?);
-    let outbound = outbound(nuncio.allow_private_webhooks)?;
+    let courier = Arc::new(courier(&nuncio)?);
 
     let mut parts = Parts::new(store, catalog);
     parts.options = nuncio.options.clone();
-    let check = outbound.clone();
-    parts.check_webhook =
-        Box::new(move |hook| check.check_url(&hook.url).map(drop).map_err(|error| error.to_string()));
+    let check = Arc::clone(&courier);
+    parts.check_webhook = Box::new(move |hook| check.check_config(hook).map_err(|error| error.to_string()));
     let engine = Engine::start(parts).await?;
 
-    match listen(nuncio, &engine, address, &outbound).await {
+    match listen(nuncio, &engine, address, courier).await {
         Ok(running) => Ok(running),
         Err(error) => {
             engine.stop().await;
@@ -76,22 +76,39 @@ pub(crate) async fn start(nuncio: Nuncio) -> Result<Running, StartError> {
     }
 }
 
+/// Whoever carries webhook deliveries, with the secret of this data folder.
+fn courier(nuncio: &Nuncio) -> Result<HttpCourier, StartError> {
+    let policy = AddressPolicy { allow_private: nuncio.allow_private_webhooks };
+    let outbound = Outbound::new(OutboundOptions { policy, ..OutboundOptions::default() })?;
+    let secret = data_dir::webhook_secret(&nuncio.data)?;
+    Ok(HttpCourier::new(outbound, secret, Arc::new(SystemClock)))
+}
+
 async fn listen(
     nuncio: Nuncio,
     engine: &Engine,
     address: SocketAddr,
-    _outbound: &Outbound,
+    courier: Arc<HttpCourier>,
 ) -> Result<Running, StartError> {
     let listener =
         TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
     let address = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
-    let _secret = data_dir::webhook_secret(&nuncio.data)?;
     let published = Published {
         url: local_url(address),
         pid: std::process::id(),
         admin_token: data_dir::admin_token()?,
     };
     published.write(&nuncio.data)?;
+
+    let outbox = Outbox::new(
+        Arc::clone(engine.store()),
+        Arc::new(SystemClock),
+        courier,
+        engine.node(),
+        engine.outbox(),
+        nuncio.outbox.clone(),
+    );
+    let outbox = tokio::spawn(outbox.run(engine.closing()));
 
     let options = server_options(&nuncio, address, &published);
     let public_url = options.public_url.clone();
@@ -103,12 +120,8 @@ async fn listen(
             tracing::error!(%error, "the server broke off");
         }
     });
-    Ok(Running { engine: engine.clone(), address, public_url, data: nuncio.data, published, shutdown, server })
-}
-
-fn outbound(allow_private: bool) -> Result<Outbound, StartError> {
-    let policy = AddressPolicy { allow_private };
-    Ok(Outbound::new(OutboundOptions { policy, ..OutboundOptions::default() })?)
+    let (engine, data) = (engine.clone(), nuncio.data);
+    Ok(Running { engine, address, public_url, data, published, shutdown, server, outbox })
 }
 
 /// The options as they were given, with the names under which this address is reached.
@@ -191,7 +204,8 @@ impl Running {
         self.shutdown.send_replace(true);
         self.engine.begin_stop();
         let stopped = tokio::time::timeout(within, async {
-            let _ = self.server.await;
+            // Both have heard of it; the store is closed after the last of them.
+            let _ = tokio::join!(self.server, self.outbox);
             self.engine.stop().await;
         });
         if stopped.await.is_err() {

@@ -120,14 +120,20 @@ impl Exchange<'_> {
 
     async fn answer(&self, dialect: Dialect, call: Call) -> Response<Body> {
         let streams = matches!(call, Call::Stream(_) | Call::Subscribe { .. });
+        // Boxed apart, so that the future of a small call is not as large as that of the largest: it is moved
+        // more than once on its way into the connection.
         let answered = match call {
-            Call::Stream(send) => self.stream(dialect, *send).await,
-            Call::Subscribe { task } => self.subscribe(dialect, &task).await,
+            Call::Get { task, history_length } => {
+                self.get(dialect, &task, View::history(history_length)).await
+            }
+            Call::Send(send) => Box::pin(self.send(dialect, *send)).await,
+            Call::Stream(send) => Box::pin(self.stream(dialect, *send)).await,
+            Call::Subscribe { task } => Box::pin(self.subscribe(dialect, &task)).await,
             Call::ExtendedCard => {
                 let message = "this agent has no extended card";
                 return self.fault(dialect, &dialect.problem(Problem::UnsupportedOperation, message));
             }
-            call => self.unary(dialect, call).await,
+            call => Box::pin(self.manage(dialect, call)).await,
         };
         match answered {
             Ok(response) => response,
@@ -143,22 +149,29 @@ impl Exchange<'_> {
         }
     }
 
-    async fn unary(&self, dialect: Dialect, call: Call) -> Result<Response<Body>, Error> {
+    async fn get(&self, dialect: Dialect, task: &str, view: View) -> Result<Response<Body>, Error> {
+        let task = self.app.engine.get(&self.caller, task).await?;
+        let mut out = Vec::with_capacity(1024);
+        self.result(&mut out, |out| dialect.write_task(out, &task, view));
+        Ok(json(out))
+    }
+
+    async fn send(&self, dialect: Dialect, send: Send) -> Result<Response<Body>, Error> {
+        let (blocking, view) = (send.blocking, View::history(send.history_length));
+        let mut task = self.take(dialect, send).await?;
+        if blocking {
+            task = self.app.engine.settle(&self.caller, task).await?;
+        }
+        let mut out = Vec::with_capacity(1024);
+        self.result(&mut out, |out| dialect.write_sent(out, &task, view));
+        Ok(json(out))
+    }
+
+    /// The calls around tasks: cancel, list, webhooks.
+    async fn manage(&self, dialect: Dialect, call: Call) -> Result<Response<Body>, Error> {
         let engine = &self.app.engine;
         let mut out = Vec::with_capacity(1024);
         match call {
-            Call::Send(send) => {
-                let (blocking, view) = (send.blocking, View::history(send.history_length));
-                let mut task = self.take(dialect, *send).await?;
-                if blocking {
-                    task = engine.settle(&self.caller, task).await?;
-                }
-                self.result(&mut out, |out| dialect.write_sent(out, &task, view));
-            }
-            Call::Get { task, history_length } => {
-                let task = engine.get(&self.caller, &task).await?;
-                self.result(&mut out, |out| dialect.write_task(out, &task, View::history(history_length)));
-            }
             Call::Cancel { task, .. } => {
                 let task = engine.cancel(&self.caller, &task).await?;
                 self.result(&mut out, |out| dialect.write_task(out, &task, View::default()));
@@ -196,8 +209,12 @@ impl Exchange<'_> {
                 engine.delete_webhook(&self.caller, &task, &id).await?;
                 self.result(&mut out, |out| dialect.write_deleted(out));
             }
-            Call::Stream(_) | Call::Subscribe { .. } | Call::ExtendedCard => {
-                return Err(Error::Internal("not a call with one answer".into()));
+            Call::Get { .. }
+            | Call::Send(_)
+            | Call::Stream(_)
+            | Call::Subscribe { .. }
+            | Call::ExtendedCard => {
+                return Err(Error::Internal("a call that is answered elsewhere".into()));
             }
         }
         Ok(json(out))

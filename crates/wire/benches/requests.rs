@@ -59,7 +59,7 @@ fn main() {
     measure("write its task", || {
         out.clear();
         jsonrpc::write_result(&mut out, &id, |out| {
-            Dialect::V1.write_sent(out, black_box(&task), View::default())
+            Dialect::V1.write_sent(out, black_box(&task), View::default());
         });
         !out.is_empty()
     });

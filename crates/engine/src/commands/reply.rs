@@ -13,7 +13,7 @@ use crate::{
     content::Message,
     engine::Inner,
     error::Error,
-    event::{Answered, Entry, Event},
+    event::{Answered, Entry, Event, Status},
     journal::Record,
     question::{Answer, Question},
     store::{Change, Guard, RunChange, TaskRow},
@@ -78,14 +78,18 @@ impl Inner {
             Some(question) => Some((question.id.clone(), question.read_answer(&reply.message)?)),
         };
         if let Some((question, answer)) = &answered {
-            entries.push(Entry(
-                now,
-                Event::Answer(Answered { question: question.clone(), answer: answer.clone() }),
-            ));
-            change
-                .journal
-                .push(Record::Answered { question: question.clone(), answer: answer.clone() }.encode());
-            change.state = Some((state_after(&task, question), now));
+            let record = Record::Answered { question: question.clone(), answer: answer.clone() };
+            change.journal.push(record.encode());
+            let next = next_question(&task, question);
+            let more = task.questions.len() > 1;
+            let answer = Answered { question: question.clone(), answer: answer.clone(), more };
+            entries.push(Entry(now, Event::Answer(answer)));
+            change.state = match (&next, more) {
+                (Some(status), _) => Some((status.state, now)),
+                (None, true) => None,
+                (None, false) => Some((State::Working, now)),
+            };
+            entries.extend(next.map(|status| Entry(now, Event::Status(status))));
             if row.node.is_none() {
                 change.run = RunChange::Due(now);
             }
@@ -149,8 +153,9 @@ fn asked<'a>(task: &'a Task, message: &Message) -> Result<Option<&'a Question>, 
     }
 }
 
-/// The state once a question is answered: that of the next open one, else working.
-fn state_after(task: &Task, answered: &str) -> State {
-    let next = task.questions.iter().find(|(_, question)| question.id != answered);
-    next.map_or(State::Working, |(_, question)| state_while_asking(question))
+/// The status that shows the next open question, when the one that was shown is answered.
+fn next_question(task: &Task, answered: &str) -> Option<Status> {
+    let [(_, shown), (seq, next), ..] = &task.questions[..] else { return None };
+    let message = next.message(&task.origin.public_id(), *seq);
+    (shown.id == answered).then(|| Status { state: state_while_asking(next), message: Some(message) })
 }

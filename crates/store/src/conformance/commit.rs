@@ -68,7 +68,11 @@ pub async fn a_change_leaves_what_it_does_not_name(open: impl AsyncFn() -> Arc<d
     );
 
     let nothing = store.runs(by_version(made.task, 2)).await;
-    assert_eq!((nothing.first_seq, nothing.seq, nothing.version), (4, 3, 3), "no event: first_seq is the next");
+    assert_eq!(
+        (nothing.first_seq, nothing.seq, nothing.version),
+        (4, 3, 3),
+        "no event: first_seq is the next"
+    );
 
     let mut intent = by_version(made.task, 3);
     (intent.cancel, intent.head) = (Some(true), Some("other".into()));

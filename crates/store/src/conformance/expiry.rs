@@ -45,9 +45,12 @@ pub async fn expiry_takes_all_of_what_ended(open: impl AsyncFn() -> Arc<dyn Stor
     for id in kept {
         store.row_of(id).await;
     }
-    for (owner, state, total) in
-        [("alice", None, 2), ("bob", None, 1), ("alice", Some(State::Failed), 0), ("bob", Some(State::Working), 1)]
-    {
+    for (owner, state, total) in [
+        ("alice", None, 2),
+        ("bob", None, 1),
+        ("alice", Some(State::Failed), 0),
+        ("bob", Some(State::Working), 1),
+    ] {
         let page = store.list(&all_of(owner, state)).await.unwrap();
         assert_eq!((page.total, page.tasks.len()), (total, total as usize), "{owner} {state:?}");
     }
@@ -68,12 +71,8 @@ pub async fn expiry_frees_the_names(open: impl AsyncFn() -> Arc<dyn Store>) {
     change.events = Some(events(3, "three"));
     let task = store.born(change).await;
     store.put_snapshot(task, 1, "fold".into()).await.unwrap();
-    let dead = |delivery: &str| Settled::Dead {
-        seq: 1,
-        delivery: delivery.into(),
-        reason: "no".into(),
-        at: at(1),
-    };
+    let dead =
+        |delivery: &str| Settled::Dead { seq: 1, delivery: delivery.into(), reason: "no".into(), at: at(1) };
     store.settle_delivery(task, "w", dead("d1")).await.unwrap();
     let mut end = by_version(task, 1);
     end.state = Some((State::Completed, at(5)));

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    store::{Change, CommitError, Guard, JournalRecord, ListQuery, NewTask, RunChange, Store, TaskKey, TaskNo},
-    store::{WebhookError},
+    store::WebhookError,
+    store::{
+        Change, CommitError, Guard, JournalRecord, ListQuery, NewTask, RunChange, Store, TaskKey, TaskNo,
+    },
     task::State,
 };
 
@@ -15,11 +17,8 @@ use super::scene::{
 /// The id, the client id and the idempotency key each belong to one task.
 pub async fn create_refuses_what_exists(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
-    let first = NewTask {
-        client_id: Some("mine".into()),
-        idempotency: Some(("key".into(), [7; 32])),
-        ..new_task()
-    };
+    let first =
+        NewTask { client_id: Some("mine".into()), idempotency: Some(("key".into(), [7; 32])), ..new_task() };
     store.runs(create(first.clone())).await;
 
     let same_id = NewTask { id: first.id, ..new_task() };
@@ -73,7 +72,8 @@ pub async fn runner_guard_fences(open: impl AsyncFn() -> Arc<dyn Store>) {
 
     for run in [RunChange::Due(at(5)), RunChange::Rest] {
         let version = {
-            let mut back = by_runner(task, store.row(&TaskKey::Id(taken[0].row.id)).await.unwrap().unwrap().epoch);
+            let mut back =
+                by_runner(task, store.row(&TaskKey::Id(taken[0].row.id)).await.unwrap().unwrap().epoch);
             back.run = run;
             store.runs(back).await.version
         };

@@ -15,9 +15,7 @@ pub async fn claims_take_the_oldest_due(open: impl AsyncFn() -> Arc<dyn Store>) 
     let store = open().await;
     let mut due = vec![];
     for ms in [30, 10, 20, 999] {
-        due.push(
-            store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(ms)))).await,
-        );
+        due.push(store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(ms)))).await);
     }
     store.born(create(new_task())).await;
     let runner = node();

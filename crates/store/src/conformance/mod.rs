@@ -24,7 +24,9 @@ mod reading;
 mod scene;
 
 pub use self::{
-    commit::{a_change_leaves_what_it_does_not_name, a_created_task_reads_back_whole, journal_keeps_its_order},
+    commit::{
+        a_change_leaves_what_it_does_not_name, a_created_task_reads_back_whole, journal_keeps_its_order,
+    },
     commit::{an_ended_task_rests, unfolded_bytes_are_counted},
     contention::{colliding_creates_make_one_task, sequence_has_no_gaps},
     expiry::{expiry_frees_the_names, expiry_takes_all_of_what_ended},

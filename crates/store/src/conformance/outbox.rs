@@ -8,9 +8,7 @@ use nuncio_engine::{
     task::State,
 };
 
-use super::scene::{
-    StoreExt, assert_is, at, by_runner, create, create_as, events, new_task, node, webhook,
-};
+use super::scene::{StoreExt, assert_is, at, by_runner, create, create_as, events, new_task, node, webhook};
 
 const LEASE: Duration = Duration::from_millis(100);
 
@@ -84,7 +82,8 @@ pub async fn webhooks_follow_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     store.put_webhook(made.task, Webhook { cursor: 3, ..webhook("late") }, 9).await.unwrap();
     assert!(due(&store, 1_004).await.is_empty(), "nothing after its cursor yet");
     append(&store, made.task).await;
-    let mut ids: Vec<String> = due(&store, 1_005).await.into_iter().map(|delivery| delivery.hook.id).collect();
+    let mut ids: Vec<String> =
+        due(&store, 1_005).await.into_iter().map(|delivery| delivery.hook.id).collect();
     ids.sort_unstable();
     assert_eq!(ids, ["late", "w"]);
     assert!(store.delete_webhook(made.task, "late").await.unwrap());

@@ -75,11 +75,7 @@ pub async fn snapshots_shorten_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
 pub async fn idempotency_keys_belong_to_owners(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     for (owner, digest) in [("alice", [1; 32]), ("bob", [2; 32])] {
-        let new = NewTask {
-            owner: owner.into(),
-            idempotency: Some(("key".into(), digest)),
-            ..new_task()
-        };
+        let new = NewTask { owner: owner.into(), idempotency: Some(("key".into(), digest)), ..new_task() };
         store.runs(create(new.clone())).await;
         assert_eq!(store.idempotent(owner, "key").await.unwrap(), Some((new.id, digest)));
     }

@@ -7,8 +7,8 @@ use nuncio_engine::{
     clock::Timestamp,
     event::Encoded,
     store::{
-        Change, CommitError, Committed, Guard, NewTask, NodeId, Opened, RunChange, Store, TaskKey, TaskNo, TaskRow,
-        Webhook,
+        Change, CommitError, Committed, Guard, NewTask, NodeId, Opened, RunChange, Store, TaskKey, TaskNo,
+        TaskRow, Webhook,
     },
     task::{State, TaskId},
 };

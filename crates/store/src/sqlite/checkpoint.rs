@@ -20,16 +20,19 @@ use rusqlite::{Connection, Result};
 
 use super::{OpenError, schema};
 
+/// Where the thread cannot keep up or has died, the writer copies all by itself at this many times the limit.
+const PATIENCE: u32 = 4;
+
 /// The writer's side of it.
 pub(super) struct Checkpoints {
     /// Pages in the log, as the hook of the last commit said.
     pages: Arc<AtomicU32>,
-    /// Whether the thread has been asked and has not finished.
-    busy: Arc<AtomicBool>,
-    /// Pages beyond which the next pass is due.
-    next: u32,
-    /// Whether a pass was asked for since the log began.
+    /// Whether the thread is copying.
+    copying: Arc<AtomicBool>,
+    /// Whether it has been asked to since the log began.
     asked: bool,
+    /// How many pages the log may have before something is done about it.
+    due: u32,
     limit: u32,
     ask: SyncSender<()>,
     thread: JoinHandle<()>,
@@ -46,8 +49,8 @@ impl Checkpoints {
         }))?;
         let conn = schema::open_read_write(path)?;
         let (ask, asked) = sync_channel(1);
-        let busy = Arc::new(AtomicBool::new(false));
-        let done = Arc::clone(&busy);
+        let copying = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&copying);
         let thread = Builder::new()
             .name("nuncio-checkpoint".into())
             .spawn(move || {
@@ -59,39 +62,38 @@ impl Checkpoints {
                 }
             })
             .map_err(OpenError::Thread)?;
-        Ok(Self { pages, busy, next: limit, asked: false, limit, ask, thread })
+        Ok(Self { pages, copying, asked: false, due: limit, limit, ask, thread })
     }
 
     /// To be called between two batches.
     pub(super) fn after_commit(&mut self, writer: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
-        if pages < self.next.min(self.limit) || self.busy.load(Ordering::Acquire) {
+        if pages < self.due {
             return;
         }
-        if self.asked {
-            self.asked = false;
-            self.begin_again(writer, pages);
-        } else if pages >= self.next {
+        if !self.asked {
             self.asked = true;
-            self.busy.store(true, Ordering::Release);
-            // The channel has room: the thread is not busy.
-            let _ = self.ask.try_send(());
+            self.copying.store(true, Ordering::Release);
+            if self.ask.try_send(()).is_ok() {
+                return;
+            }
+        } else if self.copying.load(Ordering::Acquire) && pages < self.limit.saturating_mul(PATIENCE) {
+            return;
         }
+        self.begin_again(writer, pages);
     }
 
-    /// Readers that still look into the log get a moment (the busy timeout); if they stay, the next pass
-    /// tries again.
+    /// Readers that still look into the log get a moment (the busy timeout); if they stay, this is tried
+    /// again after as many pages more.
     fn begin_again(&mut self, writer: &Connection, pages: u32) {
-        match checkpoint(writer, "RESTART") {
-            Ok(true) => {
-                self.pages.store(0, Ordering::Relaxed);
-                self.next = self.limit;
-            }
-            Ok(false) => self.next = pages + self.limit,
-            Err(error) => {
-                tracing::warn!(%error, "a checkpoint failed");
-                self.next = pages + self.limit;
-            }
+        self.asked = false;
+        let begun = checkpoint(writer, "RESTART").unwrap_or_else(|error| {
+            tracing::warn!(%error, "a checkpoint failed");
+            false
+        });
+        self.due = if begun { self.limit } else { pages.saturating_add(self.limit) };
+        if begun {
+            self.pages.store(0, Ordering::Relaxed);
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::LazyLock;
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Change, CommitError, Committed, Digest, Guard, JournalRecord, NewTask, NodeId, RunChange, TaskNo},
+    store::{
+        Change, CommitError, Committed, Digest, Guard, JournalRecord, NewTask, NodeId, RunChange, TaskNo,
+    },
     task::{State, TaskId},
 };
 use rusqlite::{OptionalExtension, Result, params};

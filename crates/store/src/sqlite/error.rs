@@ -29,7 +29,9 @@ pub enum OpenError {
     #[error("the store would not be durable: {0}")]
     NotDurable(String),
     /// A newer version has been here.
-    #[error("the database has schema {found}, and this version knows schemas up to {known}: run a newer nuncio")]
+    #[error(
+        "the database has schema {found}, and this version knows schemas up to {known}: run a newer nuncio"
+    )]
     NewerSchema {
         /// What the file says.
         found: i64,

@@ -51,7 +51,8 @@ fn delete_one(session: &mut Session, before: Timestamp, no: i64) -> Result<bool>
     conn.prepare_cached("DELETE FROM webhook WHERE task = ?1")?.execute([no])?;
     conn.prepare_cached("DELETE FROM dead_letter WHERE task = ?1")?.execute([no])?;
     if let Some(id) = client_id {
-        conn.prepare_cached("DELETE FROM client_id WHERE owner = ?1 AND id = ?2")?.execute(params![owner, id])?;
+        conn.prepare_cached("DELETE FROM client_id WHERE owner = ?1 AND id = ?2")?
+            .execute(params![owner, id])?;
     }
     if let Some(key) = idempotency {
         conn.prepare_cached("DELETE FROM idempotency WHERE owner = ?1 AND key = ?2")?

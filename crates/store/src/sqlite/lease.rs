@@ -40,7 +40,12 @@ struct Due {
 }
 
 /// Leases due tasks to a node, oldest due first.
-pub(super) fn claim(session: &mut Session, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>> {
+pub(super) fn claim(
+    session: &mut Session,
+    node: NodeId,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<Claimed>> {
     session.told(now);
     let mut due = due_of(session, None, now, limit)?;
     for dead in dead_nodes(session, node, now)? {
@@ -84,9 +89,7 @@ fn dead_nodes(session: &Session, claiming: NodeId, now: Timestamp) -> Result<Vec
     )?;
     let mut alive = session.conn.prepare_cached("SELECT 1 FROM node WHERE id = ?1 AND alive_until >= ?2")?;
     let (mut dead, mut last) = (vec![], vec![]);
-    while let Some(node) =
-        next_holder.query_row([&last], |row| row.get::<_, [u8; 16]>(0)).optional()?
-    {
+    while let Some(node) = next_holder.query_row([&last], |row| row.get::<_, [u8; 16]>(0)).optional()? {
         if node != *claiming.0.as_bytes() && !alive.exists(params![node, now.0])? {
             dead.push(node);
         }
@@ -97,8 +100,10 @@ fn dead_nodes(session: &Session, claiming: NodeId, now: Timestamp) -> Result<Vec
 
 /// When the next task becomes due that nobody holds.
 pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
-    conn.prepare_cached("SELECT min(due_at) FROM task INDEXED BY task_due WHERE node IS NULL AND due_at IS NOT NULL")?
-        .query_row([], |row| Ok(row.get::<_, Option<i64>>(0)?.map(Timestamp)))
+    conn.prepare_cached(
+        "SELECT min(due_at) FROM task INDEXED BY task_due WHERE node IS NULL AND due_at IS NOT NULL",
+    )?
+    .query_row([], |row| Ok(row.get::<_, Option<i64>>(0)?.map(Timestamp)))
 }
 
 /// How much there is to do.

@@ -29,9 +29,9 @@ use bytes::Bytes;
 use nuncio_engine::{
     clock::Timestamp,
     store::{
-        Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage, ListQuery,
-        Load, NodeId, Opened, Settled, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook,
-        WebhookError,
+        Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage,
+        ListQuery, Load, NodeId, Opened, Settled, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow,
+        Webhook, WebhookError,
     },
     task::TaskId,
 };

@@ -94,7 +94,11 @@ pub(super) fn webhooks(conn: &Connection, task: TaskNo) -> Result<Vec<Webhook>> 
 }
 
 fn webhook(row: &Row<'_>, from: usize) -> Result<Webhook> {
-    Ok(Webhook { id: row.get(from)?, cursor: read::number(row, from + 1)?, config: read::bytes(row, from + 2)? })
+    Ok(Webhook {
+        id: row.get(from)?,
+        cursor: read::number(row, from + 1)?,
+        config: read::bytes(row, from + 2)?,
+    })
 }
 
 /// Something to deliver.

@@ -152,7 +152,8 @@ impl Writer {
     ) -> std::result::Result<Self, OpenError> {
         let (orders, queue) = mpsc::channel(QUEUE);
         let full = Arc::new(AtomicBool::new(false));
-        let desk = Desk { dir, session, checkpoints, full: Arc::clone(&full), page_cap, last: (0, Duration::ZERO) };
+        let desk =
+            Desk { dir, session, checkpoints, full: Arc::clone(&full), page_cap, last: (0, Duration::ZERO) };
         let thread = Builder::new()
             .name("nuncio-writer".into())
             .spawn(move || desk.serve(queue))

@@ -1,1 +1,165 @@
-//! disk
+//! What only a file can get wrong: locks, versions, room, and the length of the write-ahead log.
+
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
+
+use nuncio_engine::{
+    clock::Timestamp,
+    event::Encoded,
+    store::{Change, CommitError, Guard, NewTask, RunChange, Store, StoreError, TaskKey},
+    task::{State, TaskId},
+};
+use nuncio_store::{OpenError, SqliteOptions, SqliteStore};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+fn open(dir: &Path) -> Result<SqliteStore, OpenError> {
+    SqliteStore::open(dir, SqliteOptions::default())
+}
+
+fn echo(bytes: usize) -> (TaskId, Change) {
+    let id = TaskId(Uuid::now_v7());
+    let mut change = Change::new(Guard::Create(Box::new(NewTask {
+        id,
+        client_id: None,
+        owner: "alice".into(),
+        context: None,
+        agent: "echo".into(),
+        parent: None,
+        idempotency: None,
+        webhooks: vec![],
+        created_at: Timestamp(1),
+    })));
+    change.events = Some(Encoded { count: 4, bytes: vec![b'x'; bytes].into() });
+    change.state = Some((State::Completed, Timestamp(1)));
+    change.run = RunChange::Rest;
+    (id, change)
+}
+
+#[tokio::test]
+async fn two_stores_never_share_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("new").join("folder");
+    let first = open(&dir).unwrap();
+    assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    let error = open(&dir).unwrap_err();
+    assert!(matches!(error, OpenError::Locked { holder: Some(pid), .. } if pid == std::process::id()));
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+
+    first.close().await.unwrap();
+    let second = open(&dir).expect("a closed store has let go of the folder");
+    drop(second);
+    open(&dir).expect("and so has a dropped one");
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()).unwrap());
+    let path = folder.path().join("nuncio.db");
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = open(folder.path()).unwrap_err();
+    assert!(matches!(error, OpenError::NewerSchema { found: 99, .. }), "{error}");
+    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 1"), "{error}");
+    let version: i64 = rusqlite::Connection::open(&path)
+        .unwrap()
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(version, 99, "and left as it was");
+}
+
+#[test]
+fn something_else_is_not_taken_for_a_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nuncio.db");
+    std::fs::write(&path, "my diary, do not overwrite. ".repeat(1_000)).unwrap();
+    let error = open(folder.path()).unwrap_err();
+    assert!(error.to_string().contains("not a database"), "{error}");
+    assert!(std::fs::read_to_string(&path).unwrap().starts_with("my diary"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_refuses_and_recovers_unaided() {
+    let folder = tempfile::tempdir().unwrap();
+    let cap = Arc::new(AtomicU32::new(200));
+    let options = SqliteOptions { max_pages: Some(Arc::clone(&cap)), ..SqliteOptions::default() };
+    let store = Arc::new(SqliteStore::open(folder.path(), options).unwrap());
+    let mut kept = vec![];
+    let refused = loop {
+        let (id, change) = echo(20_000);
+        match store.commit(change).await {
+            Ok(_) => kept.push(id),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, CommitError::Store(StoreError::Full(_))), "{refused:?}");
+    assert!(kept.len() > 10, "there was room at first: {}", kept.len());
+    assert!(matches!(store.ready().await, Err(StoreError::Full(_))));
+    // Everybody in a batch that did not fit is told, and told the truth.
+    let mut commits = JoinSet::new();
+    for _ in 0..50 {
+        let store = Arc::clone(&store);
+        commits.spawn(async move {
+            let (id, change) = echo(20_000);
+            (id, store.commit(change).await.is_ok())
+        });
+    }
+    for (id, accepted) in commits.join_all().await {
+        assert_eq!(store.row(&TaskKey::Id(id)).await.unwrap().is_some(), accepted);
+    }
+    for id in &kept {
+        assert_eq!(store.open(&TaskKey::Id(*id)).await.unwrap().unwrap().log[0].bytes.len(), 20_000);
+    }
+
+    cap.store(u32::MAX - 1, Ordering::Relaxed);
+    store.ready().await.expect("there is room again");
+    let (id, change) = echo(20_000);
+    store.commit(change).await.expect("and it is used");
+    assert!(store.row(&TaskKey::Id(id)).await.unwrap().is_some());
+    store.ready().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_stays_short_under_load() {
+    const PAGES: u64 = 100;
+    let folder = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { wal_pages: PAGES as u32, ..SqliteOptions::default() };
+    let store = Arc::new(SqliteStore::open(folder.path(), options).unwrap());
+    let (first, change) = echo(700);
+    store.commit(change).await.unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let mut readers = JoinSet::new();
+    for _ in 0..2 {
+        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+        readers.spawn(async move {
+            while !done.load(Ordering::Relaxed) {
+                store.open(&TaskKey::Id(first)).await.unwrap().unwrap();
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    let mut writers = JoinSet::new();
+    for _ in 0..16 {
+        let store = Arc::clone(&store);
+        writers.spawn(async move {
+            for _ in 0..250 {
+                store.commit(echo(700).1).await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+    done.store(true, Ordering::Relaxed);
+    readers.join_all().await;
+
+    let length = |file: &str| folder.path().join(file).metadata().unwrap().len() / 4_096;
+    assert!(length("nuncio.db") > 5 * PAGES, "enough was written to fill the log many times over");
+    assert!(length("nuncio.db-wal") < 10 * PAGES, "the log has {} pages", length("nuncio.db-wal"));
+    store.close().await.unwrap();
+    assert_eq!(length("nuncio.db-wal"), 0, "a closed store leaves no log behind");
+}

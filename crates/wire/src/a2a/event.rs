@@ -47,6 +47,8 @@ pub(super) fn write(
             made = question.message(ids.task, seq);
             (state_while_asking(question), Some(&made))
         }
+        // While others are open the task goes on waiting, and a status says for what.
+        Event::Answer(answered) if answered.more => return None,
         Event::Answer(_) => (State::Working, None),
         Event::Artifact(chunk) => {
             write_artifact(out, dialect, ids, chunk);

@@ -81,8 +81,8 @@ impl From<&Task> for TaskView {
 /// What stands beside the state: while the agent works, how far it is.
 fn shown_message<'a>(task: &'a Task, id: &str) -> Option<Cow<'a, Message>> {
     match &task.progress {
-        Some(progress) if task.state == State::Working => {
-            Some(Cow::Owned(status::progress_message(progress, id, task.seq)))
+        Some((seq, progress)) if task.state == State::Working => {
+            Some(Cow::Owned(status::progress_message(progress, id, *seq)))
         }
         _ => task.status_message.as_ref().map(Cow::Borrowed),
     }

@@ -91,6 +91,7 @@ pub(crate) fn events() -> Vec<(&'static str, Entry)> {
             Event::Answer(Answered {
                 question: "q-1".to_owned(),
                 answer: Answer::Accept(json!({ "city": "Lisbon" })),
+                more: false,
             }),
         ),
         ("sample", ask("q-2", "Name a city", Ask::Sample { system: None, max_tokens: 20 })),

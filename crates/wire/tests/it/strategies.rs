@@ -143,7 +143,7 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> {
         progress().prop_map(Event::Progress),
         words().prop_map(|text| Event::Log(LogLine { level: Level::Info, text })),
         question().prop_map(Event::Question),
-        id().prop_map(|question| Event::Answer(Answered { question, answer: Answer::Decline })),
+        id().prop_map(|question| Event::Answer(Answered { question, answer: Answer::Decline, more: false })),
     ];
     (timestamp(), event).prop_map(|(at, event)| Entry(at, event))
 }
@@ -166,7 +166,7 @@ pub(crate) fn task() -> impl Strategy<Value = Task> {
             state,
             status_at,
             status_message,
-            progress,
+            progress: progress.map(|progress| (seq, progress)),
             artifacts,
             history,
             seq,

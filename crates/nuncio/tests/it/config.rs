@@ -1,0 +1,126 @@
+//! Where a setting comes from, and what is said of one that is wrong. Seen through `--print-config`, which
+//! is how a user would look.
+
+use std::{fs, path::Path};
+
+use crate::command::{Ran, nuncio_in, run};
+
+/// A folder with a configuration file, an environment and flags.
+fn print_config(dir: &Path, file: &str, environment: &[(&str, &str)], flags: &[&str]) -> Ran {
+    if !file.is_empty() {
+        fs::write(dir.join("nuncio.toml"), file).unwrap();
+    }
+    let mut command = nuncio_in(dir);
+    command.args(["serve", "--print-config"]).args(flags).envs(environment.iter().copied());
+    run(&mut command)
+}
+
+/// The line of a setting, with single spaces.
+fn line(printed: &str, name: &str) -> String {
+    let found = printed.lines().find(|line| line.trim_start_matches("# ").starts_with(&format!("{name} =")));
+    let line = found.unwrap_or_else(|| panic!("no {name} in:\n{printed}"));
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_flag_stands_before_the_environment_before_the_file_before_the_default() {
+    #[track_caller]
+    fn check(file: &str, environment: &[(&str, &str)], flags: &[&str], expected: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        let ran = print_config(dir.path(), file, environment, flags).exits(0);
+        let name = expected.trim_start_matches("# ").split(' ').next().unwrap();
+        assert_eq!(line(&ran.stdout, name), expected);
+    }
+    let file = "max-running = 7\nretention = \"2d\"\nstrict-cards = true\n[limits]\ncall-depth = 3\n";
+    let environment = [("NUNCIO_MAX_RUNNING", "8"), ("NUNCIO_LIMITS_CALL_DEPTH", "4")];
+
+    check("", &[], &[], "max-running = 10000 # default");
+    check(file, &[], &[], "max-running = 7 # file nuncio.toml");
+    check(file, &environment, &[], "max-running = 8 # environment NUNCIO_MAX_RUNNING");
+    check(file, &environment, &["--max-running", "9"], "max-running = 9 # flag --max-running");
+
+    check("", &[], &[], "retention = \"30d\" # default");
+    check(file, &[], &[], "retention = \"2d\" # file nuncio.toml");
+    check(file, &[], &["--retention", "90m"], "retention = \"90m\" # flag --retention");
+
+    check("", &[], &[], "strict-cards = false # default");
+    check(file, &[], &[], "strict-cards = true # file nuncio.toml");
+    check(file, &[], &["--strict-cards=false"], "strict-cards = false # flag --strict-cards");
+    check("", &[], &["--strict-cards"], "strict-cards = true # flag --strict-cards");
+
+    check("", &[], &[], "call-depth = 16 # default");
+    check(file, &[], &[], "call-depth = 3 # file nuncio.toml");
+    check(file, &environment, &[], "call-depth = 4 # environment NUNCIO_LIMITS_CALL_DEPTH");
+
+    check("", &[], &[], "# public-url = # default");
+    check("", &[], &["--public-url", "https://a.example/"], "public-url = \"https://a.example\" # flag --public-url");
+    check("allowed_hosts = [\"a\", \"b\"]", &[], &[], "allowed-hosts = [\"a\", \"b\"] # file nuncio.toml");
+    check("", &[("NUNCIO_LOG", "debug")], &[], "log = \"debug\" # environment NUNCIO_LOG");
+}
+
+#[test]
+fn another_file_can_be_named() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("other.toml"), "max-queued = 5").unwrap();
+    let ran = print_config(dir.path(), "max-queued = 4", &[], &["--config", "other.toml"]).exits(0);
+    assert_eq!(line(&ran.stdout, "max-queued"), "max-queued = 5 # file other.toml");
+    let ran = print_config(dir.path(), "", &[("NUNCIO_CONFIG", "other.toml")], &[]).exits(0);
+    assert_eq!(line(&ran.stdout, "max-queued"), "max-queued = 5 # file other.toml");
+    let ran = print_config(dir.path(), "", &[], &["--config", "missing.toml"]).exits(1);
+    assert!(ran.stderr.contains("cannot read missing.toml"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_is_printed_is_a_configuration_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["--agent-step", "50ms", "--allowed-hosts", "a,b", "--bench-agent", "--store", "sqlite:x y"];
+    let first = print_config(dir.path(), "", &[], &flags).exits(0).stdout;
+    let again = print_config(dir.path(), &first, &[], &[]).exits(0).stdout;
+    let values = |text: &str| text.lines().map(|line| line.split(" #").next().unwrap().trim().to_owned()).collect::<Vec<_>>();
+    assert_eq!(values(&first), values(&again));
+    assert!(first.contains("store = \"sqlite:x y\""), "{first}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    #[track_caller]
+    fn check(file: &str, environment: &[(&str, &str)], flags: &[&str], code: i32, expected: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        let ran = print_config(dir.path(), file, environment, flags).exits(code);
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    }
+    let unknown = "nuncio.toml: there is no setting \"max-runing\": did you mean \"max-running\"?";
+    check("max-runing = 1", &[], &[], 1, unknown);
+    let unknown = "there is no setting \"limits.event-per-task\": did you mean \"limits.events-per-task\"?";
+    check("[limits]\nevent-per-task = 1", &[], &[], 1, unknown);
+    check("[limit]\nx = 1", &[], &[], 1, "there is no setting \"limit\"");
+    check("zzz = 1", &[], &[], 1, "there is no setting \"zzz\"\n");
+    check("max-running = \"many\"", &[], &[], 1, "nuncio.toml: max-running: expected a whole number, not \"many\"");
+    check("retention = 5", &[], &[], 1, "nuncio.toml: retention: \"5\" is no length of time");
+    check("max-running =", &[], &[], 1, "nuncio.toml is not TOML");
+    check("", &[("NUNCIO_RETENTION", "0s")], &[], 1, "NUNCIO_RETENTION: expected more than no time");
+    check("", &[], &["--agent-step", "2"], 2, "--agent-step: \"2\" is no length of time");
+    check("", &[], &["--log", "a=b=c"], 2, "--log: ");
+    check("", &[], &["--store", "postgres://h/d"], 2, "--store: PostgreSQL is not in this version");
+    check("", &[], &["--store", "x"], 2, "--store: expected sqlite:DIR");
+    check("", &[], &["--public-url", "example.org"], 2, "--public-url: expected a URL");
+    check("", &[], &["--max-runing", "1"], 2, "--max-running");
+}
+
+#[test]
+fn other_machines_are_let_in_only_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = |flags: &[&str]| {
+        let mut command = nuncio_in(dir.path());
+        command.args(["serve", "--data", "d"]).args(flags);
+        run(&mut command)
+    };
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        let ran = serve(&["--listen", address]).exits(2);
+        assert!(ran.stderr.contains("can be reached from other machines"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("--allow-remote"), "{}", ran.stderr);
+    }
+    assert!(!dir.path().join("d").exists(), "nothing is made before the address is known to be good");
+    let ran = serve(&["--listen", "nowhere"]).exits(2);
+    assert!(ran.stderr.contains("expected an address and a port"), "{}", ran.stderr);
+}

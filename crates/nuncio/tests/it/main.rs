@@ -1,0 +1,12 @@
+//! The binary as its users have it: real processes, real sockets, real files. And the library, embedded.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod client;
+mod command;
+mod config;
+mod embedding;
+mod output;
+mod push;
+mod serve;
+mod server_process;
