@@ -18,6 +18,7 @@ use nuncio_wire::{
 use serde_json::value::RawValue;
 use url::Url;
 
+use self::http::Http;
 pub use self::{
     card::{AgentCard, CardReference, Interface, WELL_KNOWN, problems},
     error::ClientError,
@@ -25,7 +26,6 @@ pub use self::{
     http::{ApiKeyPlace, Credentials, HttpOptions},
     settle::Patience,
 };
-use self::http::Http;
 
 /// An answer: the JSON as it came, and what it means.
 #[derive(Debug, Clone)]
@@ -184,7 +184,8 @@ impl A2aClient {
 
     /// A task as the answer to a send, or the item of a stream, that it would have been.
     pub fn as_sent(&self, task: &RawValue) -> Result<Box<RawValue>, ClientError> {
-        let json = if self.dialect == Dialect::V1 { format!("{{\"task\":{task}}}") } else { task.to_string() };
+        let json =
+            if self.dialect == Dialect::V1 { format!("{{\"task\":{task}}}") } else { task.to_string() };
         RawValue::from_string(json).map_err(|error| ClientError::Malformed(error.to_string()))
     }
 

@@ -13,11 +13,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::{
@@ -148,9 +144,10 @@ pub struct Outbox {
     shared: Arc<Shared>,
     wake: Arc<Notify>,
     lanes: Lanes<Claim>,
-    /// What this process holds, waiting or under way. A webhook never has two rounds at once, even if one
-    /// outlives its lease.
-    held: HashSet<Key>,
+    /// What this process holds, waiting or under way, each with what was claimed of it since: a webhook
+    /// never has two rounds at once. The next claim may come as soon as the store has settled the last,
+    /// which is before the round has ended here, or because the lease is over.
+    held: HashMap<Key, Option<Claim>>,
     rounds: JoinSet<Pace>,
     /// Whose rounds they are.
     tickets: HashMap<Id, (String, Key)>,
@@ -193,7 +190,7 @@ impl Outbox {
             shared: Arc::new(Shared { store, clock, courier, node, options }),
             wake,
             lanes,
-            held: HashSet::new(),
+            held: HashMap::new(),
             rounds: JoinSet::new(),
             tickets: HashMap::new(),
         }
@@ -259,29 +256,31 @@ impl Outbox {
     }
 
     fn take(&mut self, delivery: Delivery, lease_ends: Timestamp) {
-        let key = (delivery.row.no, delivery.hook.id.clone(), delivery.replay);
-        if self.held.contains(&key) {
-            return;
-        }
         let config = decode_webhook(&delivery.hook).ok();
-        let endpoint = config.as_ref().map(|config| endpoint(&config.url)).unwrap_or_default();
-        if self.lanes.offer(&endpoint, Claim { delivery, config, lease_ends }) {
-            self.held.insert(key);
+        let claim = Claim { delivery, config, lease_ends };
+        match self.held.get_mut(&claim.key()) {
+            Some(next) => *next = Some(claim),
+            None => self.line_up(claim),
+        }
+    }
+
+    fn line_up(&mut self, claim: Claim) {
+        let (key, endpoint) = (claim.key(), claim.endpoint());
+        if self.lanes.offer(&endpoint, claim) {
+            self.held.insert(key, None);
         }
     }
 
     /// Begins rounds as far as the limits allow.
     fn start(&mut self, shutdown: &watch::Receiver<bool>) {
         while let Some((endpoint, claim)) = self.lanes.next() {
-            let delivery = &claim.delivery;
-            let key = (delivery.row.no, delivery.hook.id.clone(), delivery.replay);
             let Shared { clock, options, .. } = &*self.shared;
             if clock.now().after(options.timeout) > claim.lease_ends {
                 // It waited too long behind its endpoint; the store hands it out again after the lease.
-                self.lanes.finished(&endpoint, Pace::Untried);
-                self.held.remove(&key);
+                self.let_go(&endpoint, &claim.key(), Pace::Untried);
                 continue;
             }
+            let key = claim.key();
             let round = Round::new(Arc::clone(&self.shared), claim, shutdown.clone());
             let handle = self.rounds.spawn(round.run());
             self.tickets.insert(handle.id(), (endpoint, key));
@@ -297,9 +296,25 @@ impl Outbox {
             }
         };
         if let Some((endpoint, key)) = self.tickets.remove(&id) {
-            self.lanes.finished(&endpoint, pace);
-            self.held.remove(&key);
+            self.let_go(&endpoint, &key, pace);
         }
+    }
+
+    fn let_go(&mut self, endpoint: &str, key: &Key, pace: Pace) {
+        self.lanes.finished(endpoint, pace);
+        if let Some(Some(next)) = self.held.remove(key) {
+            self.line_up(next);
+        }
+    }
+}
+
+impl Claim {
+    fn key(&self) -> Key {
+        (self.delivery.row.no, self.delivery.hook.id.clone(), self.delivery.replay)
+    }
+
+    fn endpoint(&self) -> String {
+        self.config.as_ref().map(|config| endpoint(&config.url)).unwrap_or_default()
     }
 }
 

@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use nuncio::{ServerOptions, engine::{Options, outbox::OutboxOptions}};
+use nuncio::{
+    ServerOptions,
+    engine::{Options, outbox::OutboxOptions},
+};
 
 pub(crate) use settings::{SETTINGS, Setting, Shape};
 
@@ -173,8 +176,11 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
         } else {
             continue;
         };
-        (setting.set)(&mut config, text)
-            .map_err(|why| ConfigError::Value { key: setting.key, from: source.clone(), why })?;
+        (setting.set)(&mut config, text).map_err(|why| ConfigError::Value {
+            key: setting.key,
+            from: source.clone(),
+            why,
+        })?;
         sources.insert(setting.key, source);
     }
     Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()) })

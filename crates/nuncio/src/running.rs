@@ -93,11 +93,8 @@ async fn listen(
     let listener =
         TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
     let address = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
-    let published = Published {
-        url: local_url(address),
-        pid: std::process::id(),
-        admin_token: data_dir::admin_token()?,
-    };
+    let published =
+        Published { url: local_url(address), pid: std::process::id(), admin_token: data_dir::admin_token()? };
     published.write(&nuncio.data)?;
 
     let outbox = Outbox::new(

@@ -36,7 +36,8 @@ pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) 
         return refused;
     }
     let limits = &app.options.limits;
-    let body = match gate::read_body(request, limits.max_body_bytes, limits.body_timeout).await {
+    let (parts, body) = request.into_parts();
+    let body = match gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await {
         Ok(body) => body,
         Err(refusal) => return rpc::refuse(&refusal),
     };

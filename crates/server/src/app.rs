@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Router,
     body::Body,
-    extract::{Request, State},
-    http::{HeaderMap, Response, StatusCode},
-    middleware::{self, Next},
+    extract::State,
+    http::{HeaderMap, Method, Request, Response, StatusCode},
     routing::{any, get, post},
 };
+use hyper::body::Incoming;
 use nuncio_engine::{Caller, Engine, Error};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower::ServiceExt;
 
 use crate::{
     admin,
@@ -61,31 +62,49 @@ impl App {
     }
 }
 
-/// Every address of the server.
-pub(crate) fn router(app: &Arc<App>) -> Router {
-    Router::new()
-        .route("/", any(rpc::root).get(cards::index))
-        .route("/agents/{name}", any(rpc::named))
-        .route("/agents/{name}/", any(rpc::named))
-        .route("/.well-known/agent-card.json", get(cards::root))
-        .route("/.well-known/agent.json", get(cards::root_legacy))
-        .route("/agents/{name}/.well-known/agent-card.json", get(cards::named))
-        .route("/agents/{name}/.well-known/agent.json", get(cards::named_legacy))
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
-        .route("/admin/dead-letters", get(admin::dead_letters))
-        .route("/admin/dead-letters/replay", post(admin::replay))
-        .fallback(not_found)
-        .layer(middleware::from_fn_with_state(Arc::clone(app), check_host))
-        .with_state(Arc::clone(app))
+/// Everything that is served at one address.
+pub(crate) struct Site {
+    app: Arc<App>,
+    router: Router,
 }
 
-async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
-    match app.hosts.refuse(request.headers()) {
-        None => next.run(request).await,
-        Some(why) => rpc::refuse(&Refusal { status: StatusCode::FORBIDDEN, message: why.into() }),
+impl Site {
+    pub(crate) fn new(app: App) -> Self {
+        let app = Arc::new(app);
+        let router = Router::new()
+            .route("/", any(root).get(cards::index))
+            .route("/agents/{name}", any(rpc::named).get(cards::named))
+            .route("/agents/{name}/", any(rpc::named).get(cards::named))
+            .route("/.well-known/agent-card.json", get(cards::root))
+            .route("/.well-known/agent.json", get(cards::root_legacy))
+            .route("/agents/{name}/.well-known/agent-card.json", get(cards::named))
+            .route("/agents/{name}/.well-known/agent.json", get(cards::named_legacy))
+            .route("/healthz", get(health::alive))
+            .route("/readyz", get(health::ready))
+            .route("/metrics", get(health::metrics))
+            .route("/admin/dead-letters", get(admin::dead_letters))
+            .route("/admin/dead-letters/replay", post(admin::replay))
+            .fallback(not_found)
+            .with_state(Arc::clone(&app));
+        Self { app, router }
     }
+
+    /// Answers one request.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if let Some(why) = self.app.hosts.refuse(request.headers()) {
+            return rpc::refuse(&Refusal { status: StatusCode::FORBIDDEN, message: why.into() });
+        }
+        // Where most requests go: the router's boxes and clones cost as much as a small task does.
+        if request.method() == Method::POST && request.uri().path() == "/" {
+            return rpc::root(&self.app, request).await;
+        }
+        let answered = self.router.clone().oneshot(request.map(Body::new)).await;
+        answered.unwrap_or_else(|never| match never {})
+    }
+}
+
+async fn root(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    rpc::root(&app, request).await
 }
 
 async fn not_found() -> Response<Body> {

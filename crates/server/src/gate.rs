@@ -1,12 +1,14 @@
 //! What a request must satisfy before anybody looks into it: a `Host` and an `Origin` that belong here, the
 //! right content type, and a body that is neither too large nor too slow.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use axum::{
-    body::{Body, Bytes},
-    http::{HeaderMap, HeaderValue, Request, StatusCode, header},
+    BoxError,
+    body::{Bytes, HttpBody},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
 };
+use futures_util::FutureExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::options::ServerOptions;
@@ -82,22 +84,31 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// Reads the whole body, within bounds.
-pub(crate) async fn read_body(
-    request: Request<Body>,
+pub(crate) async fn read_body<B>(
+    headers: &HeaderMap,
+    body: B,
     max: usize,
     within: Duration,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, Refusal>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let too_large = || Refusal {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         message: format!("the body is larger than {max} bytes (max_body_bytes)"),
     };
-    let declared =
-        request.headers().get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > max as u64) {
         return Err(too_large());
     }
-    let body = Limited::new(request.into_body(), max).collect();
-    match tokio::time::timeout(within, body).await {
+    let mut body = pin!(Limited::new(body, max).collect());
+    // Most bodies have come with their head; only the others are worth a timer.
+    let read = match (&mut body).now_or_never() {
+        Some(read) => Ok(read),
+        None => tokio::time::timeout(within, body).await,
+    };
+    match read {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(error)) => {

@@ -1,21 +1,17 @@
 //! Connections: accepted up to a cap, bounded in what their requests may be and how slowly they may come,
 //! and ended gracefully.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 
-use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
 };
 
-use crate::options::HttpLimits;
+use crate::{app::Site, options::HttpLimits};
 
 /// The smallest read buffer that hyper allows.
 const MIN_BUFFER: usize = 8 * 1024;
@@ -23,7 +19,7 @@ const MIN_BUFFER: usize = 8 * 1024;
 /// Serves until `shutdown`, then lets open requests end.
 pub(crate) async fn serve(
     listener: TcpListener,
-    router: Router,
+    site: Arc<Site>,
     limits: &HttpLimits,
     shutdown: impl Future<Output = ()>,
     drain: Duration,
@@ -57,7 +53,11 @@ pub(crate) async fn serve(
             tokio::spawn(refuse(stream));
             continue;
         };
-        let service = TowerToHyperService::new(router.clone());
+        let site = Arc::clone(&site);
+        let service = service_fn(move |request| {
+            let site = Arc::clone(&site);
+            async move { Ok::<_, Infallible>(site.answer(request).await) }
+        });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut stopping = stopping.clone();
         tokio::spawn(async move {

@@ -17,6 +17,7 @@ mod stream;
 
 use std::{future::Future, io, sync::Arc};
 
+use app::{App, Site};
 use nuncio_engine::Engine;
 pub use options::{HttpLimits, ServerOptions};
 use tokio::net::TcpListener;
@@ -47,13 +48,13 @@ impl Server {
         let base_url = self.base_url(&listener)?;
         let engine = self.engine.clone();
         let limits = self.options.limits.clone();
-        let app = Arc::new(app::App::new(self.engine, self.options, &base_url));
+        let site = Arc::new(Site::new(App::new(self.engine, self.options, &base_url)));
         let stop = async {
             shutdown.await;
             engine.begin_stop();
         };
         let drain = engine.options().stop_within / 2;
-        http::serve(listener, app::router(&app), &limits, stop, drain).await;
+        http::serve(listener, site, &limits, stop, drain).await;
         Ok(())
     }
 }

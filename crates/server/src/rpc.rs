@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use axum::{
-    body::{Body, Bytes},
+    BoxError,
+    body::{Body, Bytes, HttpBody},
     extract::{Path, State},
     http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header},
 };
@@ -27,9 +28,13 @@ use crate::{
 const DEFAULT_WEBHOOK: &str = "default";
 
 /// The endpoint of the default agent.
-pub(crate) async fn root(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+pub(crate) async fn root<B>(app: &Arc<App>, request: Request<B>) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     match app.engine.catalog().default_agent() {
-        Some(agent) => serve(&app, agent, request).await,
+        Some(agent) => serve(app, agent, request).await,
         None => {
             refuse(&Refusal { status: StatusCode::NOT_FOUND, message: "this server has no agents".into() })
         }
@@ -48,21 +53,25 @@ pub(crate) async fn named(
     }
 }
 
-async fn serve(app: &Arc<App>, agent: &Registered, request: Request<Body>) -> Response<Body> {
+async fn serve<B>(app: &Arc<App>, agent: &Registered, request: Request<B>) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let limits = &app.options.limits;
-    if request.method() != Method::POST {
+    let (parts, body) = request.into_parts();
+    let headers = &parts.headers;
+    if parts.method != Method::POST {
         let message = "an A2A endpoint takes POST requests with a JSON-RPC body".into();
         let mut response = refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    if !gate::is_json(request.headers()) {
+    if !gate::is_json(headers) {
         let message = "the Content-Type of a request is application/json".into();
         return refuse(&Refusal { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, message });
     }
-    let query_version = request.uri().query().and_then(version_in_query).map(str::to_owned);
-    let headers = request.headers().clone();
-    let body = match gate::read_body(request, limits.max_body_bytes, limits.body_timeout).await {
+    let body = match gate::read_body(headers, body, limits.max_body_bytes, limits.body_timeout).await {
         Ok(body) => body,
         Err(refusal) => return refuse(&refusal),
     };
@@ -74,9 +83,9 @@ async fn serve(app: &Arc<App>, agent: &Registered, request: Request<Body>) -> Re
             return json(out);
         }
     };
-    let version = headers.get("a2a-version").and_then(|v| v.to_str().ok()).or(query_version.as_deref());
-    let exchange =
-        Exchange { app, agent, headers: &headers, caller: app.caller(&headers), id: request.id.clone() };
+    let in_query = || parts.uri.query().and_then(version_in_query);
+    let version = headers.get("a2a-version").and_then(|v| v.to_str().ok()).or_else(in_query);
+    let exchange = Exchange { app, agent, headers, caller: app.caller(headers), id: request.id.clone() };
     let choice = match choose(version, &request.method) {
         Ok(choice) => choice,
         Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),

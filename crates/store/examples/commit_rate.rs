@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -70,29 +70,36 @@ async fn measure<F>(name: &str, time: Duration, bench: &Arc<Bench>, step: fn(Arc
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let done = Arc::new(AtomicU64::new(0));
     let (started, cpu) = (Instant::now(), cpu_seconds());
     let workers: Vec<_> = (0..WORKERS)
         .map(|_| {
-            let (done, bench) = (Arc::clone(&done), Arc::clone(bench));
+            let bench = Arc::clone(bench);
             tokio::spawn(async move {
-                while started.elapsed() < time {
+                let (mut times, mut last) = (vec![], started.elapsed());
+                while last < time {
                     step(Arc::clone(&bench)).await;
-                    done.fetch_add(1, Ordering::Relaxed);
+                    let now = started.elapsed();
+                    times.push(now.saturating_sub(last).as_micros() as u64);
+                    last = now;
                 }
+                times
             })
         })
         .collect();
+    let mut times: Vec<u64> = vec![];
     for worker in workers {
-        worker.await.unwrap();
+        times.extend(worker.await.unwrap());
     }
-    let (done, seconds) = (done.load(Ordering::Relaxed) as f64, started.elapsed().as_secs_f64());
-    let cpu = cpu_seconds() - cpu;
+    let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+    times.sort_unstable();
+    let part = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
     println!(
-        "{name}: {:.0}/s, {:.1} us each, {:.4} CPU seconds per 1,000",
-        done / seconds,
-        seconds / done * 1e6,
-        cpu / done * 1e3
+        "{name}: {:.0}/s, latency us p50 {} p99 {} max {}, CPU {:.2} s per 1,000,000",
+        times.len() as f64 / seconds,
+        part(0.5),
+        part(0.99),
+        part(1.0),
+        cpu / times.len() as f64 * 1e6,
     );
 }
 

@@ -130,7 +130,8 @@ pub(super) async fn fetch(
             let fetched = Http::new(options, url)?.get(url, "application/json").await;
             fetched.map_err(|error| match error {
                 ClientError::Http { status, body, .. } => {
-                    let why = if body.is_empty() || status == 404 { String::new() } else { format!(": {body}") };
+                    let why =
+                        if body.is_empty() || status == 404 { String::new() } else { format!(": {body}") };
                     ClientError::NoCard { at: at.clone(), why: format!("HTTP {status}{why}") }
                 }
                 other => other,
@@ -138,7 +139,8 @@ pub(super) async fn fetch(
         }
     };
     let bad = |why: String| ClientError::BadCard { at: at.clone(), why };
-    let json: Box<RawValue> = serde_json::from_slice(&bytes).map_err(|error| bad(format!("not JSON: {error}")))?;
+    let json: Box<RawValue> =
+        serde_json::from_slice(&bytes).map_err(|error| bad(format!("not JSON: {error}")))?;
     let value: Value = serde_json::from_str(json.get()).map_err(|error| bad(error.to_string()))?;
     let card = AgentCard::read(&value, &at).map_err(bad)?;
     Ok(Received { json, value: card })
@@ -174,11 +176,13 @@ impl AgentCard {
             // A preference is none for this alone: where nothing preferred is usable the card's order counts.
             tracing::warn!("this client has none of the bindings that were asked for: it uses {JSONRPC}");
         }
-        if let Some(found) = self.interfaces.iter().find(|interface| interface.dialect == preference.dialect) {
+        if let Some(found) = self.interfaces.iter().find(|interface| interface.dialect == preference.dialect)
+        {
             return Ok(found);
         }
         if self.interfaces.is_empty() {
-            let offered = if self.bindings.is_empty() { "no interface".into() } else { self.bindings.join(", ") };
+            let offered =
+                if self.bindings.is_empty() { "no interface".into() } else { self.bindings.join(", ") };
             let why = format!("the agent offers {offered}; this client speaks {JSONRPC}");
             return Err(ClientError::NoCommonBinding(why));
         }
@@ -194,7 +198,8 @@ fn interfaces_v1(card: &Value) -> Result<Vec<Interface>, String> {
         let text = |member: &str| entry[member].as_str().filter(|text| !text.is_empty());
         let version = text("protocolVersion").unwrap_or("1.0");
         // Other bindings may have addresses of another kind, and later versions are for later clients.
-        let (JSONRPC, Some(dialect)) = (text("protocolBinding").unwrap_or(JSONRPC), dialect_of(version)) else {
+        let (JSONRPC, Some(dialect)) = (text("protocolBinding").unwrap_or(JSONRPC), dialect_of(version))
+        else {
             continue;
         };
         let member = format!("supportedInterfaces[{index}].url");
@@ -208,7 +213,8 @@ fn interfaces_v1(card: &Value) -> Result<Vec<Interface>, String> {
 /// The one interface that every card before 1.0 has.
 fn interface_v0_3(card: &Value) -> Option<Interface> {
     let url = Url::parse(card["url"].as_str()?).ok()?;
-    let dialect = dialect_of(card["protocolVersion"].as_str().unwrap_or("0.3")).filter(|d| *d != Dialect::V1)?;
+    let dialect =
+        dialect_of(card["protocolVersion"].as_str().unwrap_or("0.3")).filter(|d| *d != Dialect::V1)?;
     let binding = card["preferredTransport"].as_str().unwrap_or(JSONRPC);
     (binding == JSONRPC).then_some(Interface { url, dialect, tenant: None })
 }
@@ -257,7 +263,11 @@ pub fn problems(card: &Value) -> Vec<String> {
         require(member.into(), texts(&card[member]), "a list of media types");
     }
     let listed = |member: &str| card[member].as_array().cloned().unwrap_or_default();
-    require("supportedInterfaces".into(), !listed("supportedInterfaces").is_empty(), "at least one interface");
+    require(
+        "supportedInterfaces".into(),
+        !listed("supportedInterfaces").is_empty(),
+        "at least one interface",
+    );
     for (index, interface) in listed("supportedInterfaces").iter().enumerate() {
         for member in ["url", "protocolBinding", "protocolVersion"] {
             require(format!("supportedInterfaces[{index}].{member}"), text(&interface[member]), "a string");
@@ -294,7 +304,10 @@ mod tests {
         check("https://agent.example/?x=1", "https://agent.example/?x=1");
         check("./card.json", "./card.json");
         check("file:///tmp/card.json", "/tmp/card.json");
-        check("ftp://agent.example", "there is no agent card at ftp://agent.example: a reference is a host, a URL with http or https, or a file");
+        check(
+            "ftp://agent.example",
+            "there is no agent card at ftp://agent.example: a reference is a host, a URL with http or https, or a file",
+        );
     }
 
     fn card(interfaces: &Value) -> AgentCard {
@@ -303,9 +316,7 @@ mod tests {
 
     #[test]
     fn the_first_usable_interface_is_picked() {
-        let interface = |url: &str, binding: &str, version: &str| {
-            json!({ "url": url, "protocolBinding": binding, "protocolVersion": version, "tenant": "t" })
-        };
+        let interface = |url: &str, binding: &str, version: &str| json!({ "url": url, "protocolBinding": binding, "protocolVersion": version, "tenant": "t" });
         let card = card(&json!([
             interface("grpc.example:443", "GRPC", "1.0"),
             interface("http://a/old", "JSONRPC", "0.3"),
@@ -319,7 +330,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_spoken_is_said() {
-        let interfaces = json!([{ "url": "http://a/", "protocolBinding": "JSONRPC", "protocolVersion": "0.3" }]);
+        let interfaces =
+            json!([{ "url": "http://a/", "protocolBinding": "JSONRPC", "protocolVersion": "0.3" }]);
         let refused = card(&interfaces).pick(&Preference::default()).unwrap_err();
         assert_eq!(refused.to_string(), "the agent speaks A2A 0.3, not 1.0");
         let refused = card(&json!([])).pick(&Preference::default()).unwrap_err();
@@ -336,7 +348,10 @@ mod tests {
             json!({ "apiKeySecurityScheme": { "location": "query", "name": "key" } }),
             Some(ApiKeyPlace::Query("key".into())),
         );
-        check(json!({ "type": "apiKey", "in": "header", "name": "X-K" }), Some(ApiKeyPlace::Header("X-K".into())));
+        check(
+            json!({ "type": "apiKey", "in": "header", "name": "X-K" }),
+            Some(ApiKeyPlace::Header("X-K".into())),
+        );
         check(json!({ "httpAuthSecurityScheme": { "scheme": "Bearer" } }), None);
     }
 

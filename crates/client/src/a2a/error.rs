@@ -77,7 +77,9 @@ pub enum ClientError {
         limit: Duration,
     },
     /// A stream broke off before the task had ended, and could not be continued.
-    #[error("the stream broke off before the task had ended, and {tries} attempts to continue it failed: {last}")]
+    #[error(
+        "the stream broke off before the task had ended, and {tries} attempts to continue it failed: {last}"
+    )]
     Cut {
         /// The task, where it was known.
         task: Option<String>,

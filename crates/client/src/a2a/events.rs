@@ -7,11 +7,11 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use nuncio_engine::task::State;
 use nuncio_wire::{
     a2a::StreamEvent,
     sse::{Parser, ServerEvent},
 };
-use nuncio_engine::task::State;
 
 use super::{A2aClient, ClientError, Received, http::Opened};
 
@@ -60,7 +60,12 @@ impl Source {
 }
 
 impl Events {
-    pub(super) fn new(client: A2aClient, opened: Opened, task: Option<String>, cursor: Option<String>) -> Self {
+    pub(super) fn new(
+        client: A2aClient,
+        opened: Opened,
+        task: Option<String>,
+        cursor: Option<String>,
+    ) -> Self {
         let limit = opened.resumes;
         Self {
             client,

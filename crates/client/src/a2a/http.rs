@@ -129,14 +129,20 @@ impl Http {
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|error| ClientError::Setup(chain(&error)))?;
-        Ok(Self { client, options: options.clone(), headers: HeaderMap::new(), query: None, authenticated: false })
+        Ok(Self {
+            client,
+            options: options.clone(),
+            headers: HeaderMap::new(),
+            query: None,
+            authenticated: false,
+        })
     }
 
     pub(super) fn with_credentials(mut self, credentials: &Credentials) -> Result<Self, ClientError> {
         let secret = |text: String| {
             let value = HeaderValue::try_from(text);
-            let mut value =
-                value.map_err(|_| ClientError::Setup("a credential has characters that no header takes".into()))?;
+            let mut value = value
+                .map_err(|_| ClientError::Setup("a credential has characters that no header takes".into()))?;
             value.set_sensitive(true);
             Ok::<_, ClientError>(value)
         };
@@ -152,8 +158,11 @@ impl Http {
             self.authenticated = true;
             match &credentials.api_key_place {
                 ApiKeyPlace::Header(name) => {
-                    let name = HeaderName::try_from(name.as_str())
-                        .map_err(|_| ClientError::Setup(format!("the card wants its API key in {name:?}, which is no header")))?;
+                    let name = HeaderName::try_from(name.as_str()).map_err(|_| {
+                        ClientError::Setup(format!(
+                            "the card wants its API key in {name:?}, which is no header"
+                        ))
+                    })?;
                     self.headers.insert(name, secret(key.clone())?);
                 }
                 ApiKeyPlace::Cookie(name) => {
@@ -182,7 +191,12 @@ impl Http {
     }
 
     /// Makes a JSON-RPC request; the answer as it came.
-    pub(super) async fn post(&self, url: &Url, dialect: Dialect, body: Vec<u8>) -> Result<Vec<u8>, ClientError> {
+    pub(super) async fn post(
+        &self,
+        url: &Url,
+        dialect: Dialect,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, ClientError> {
         let response = self.send(url, self.request(url, dialect, body, "application/json")).await?;
         let (status, answer) = (response.status(), self.read(url, response).await?);
         tracing::debug!(target: "nuncio_client::wire", status = status.as_u16(), body = %lossy(&answer), "received");
@@ -225,7 +239,13 @@ impl Http {
         }
     }
 
-    fn request(&self, url: &Url, dialect: Dialect, body: Vec<u8>, accept: &'static str) -> reqwest::RequestBuilder {
+    fn request(
+        &self,
+        url: &Url,
+        dialect: Dialect,
+        body: Vec<u8>,
+        accept: &'static str,
+    ) -> reqwest::RequestBuilder {
         tracing::debug!(target: "nuncio_client::wire", to = %without_query(url), body = %lossy(&body), "sending");
         let mut url = url.clone();
         if let Some((name, key)) = &self.query {
@@ -240,7 +260,11 @@ impl Http {
             .body(body)
     }
 
-    async fn send(&self, url: &Url, request: reqwest::RequestBuilder) -> Result<reqwest::Response, ClientError> {
+    async fn send(
+        &self,
+        url: &Url,
+        request: reqwest::RequestBuilder,
+    ) -> Result<reqwest::Response, ClientError> {
         let started = Instant::now();
         let answer = tokio::time::timeout(self.options.answer_timeout, request.send()).await;
         let limit = self.options.answer_timeout;
@@ -264,7 +288,9 @@ impl Http {
             Ok(())
         };
         let limit = self.options.answer_timeout;
-        tokio::time::timeout(limit, all).await.map_err(|_| ClientError::Timeout { at: origin(url), limit })??;
+        tokio::time::timeout(limit, all)
+            .await
+            .map_err(|_| ClientError::Timeout { at: origin(url), limit })??;
         Ok(body)
     }
 

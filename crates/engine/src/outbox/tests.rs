@@ -300,6 +300,24 @@ async fn a_store_in_trouble_is_asked_again() {
     outbox.stop().await;
 }
 
+/// The store has given a webhook back, it has more to deliver and is claimed again, and only then does the
+/// settling call return.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_overtakes_the_end_of_a_round_is_not_lost() {
+    let world = World::new(|_| Verdict::Delivered);
+    let task = world.task(&["http://a/hook"]);
+    world.store.lock().slow_to_return = true;
+    world.append(task, vec![text(1)]);
+    let outbox = world.start(OutboxOptions::default());
+    world.until(|world| world.cursor(task, 0) == 1).await;
+    world.append(task, vec![text(2)]);
+    world.wake.notify_one();
+    world.until(|world| world.cursor(task, 0) == 2).await;
+    let at = world.calls()[1].at;
+    assert!(at < Duration::from_secs(2), "not after its lease: {at:?}");
+    outbox.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_settles_what_was_done_and_begins_nothing() {
     let world = World::answering(|call| {
@@ -524,6 +542,8 @@ struct Held {
     /// So many calls fail from now on.
     trouble: u32,
     settle_trouble: u32,
+    /// A settlement is in effect a second before it returns.
+    slow_to_return: bool,
 }
 
 struct Kept {
@@ -631,6 +651,37 @@ impl Held {
     }
 }
 
+impl Held {
+    fn settle(&mut self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
+        if let Some(left) = self.settle_trouble.checked_sub(1) {
+            self.settle_trouble = left;
+            return Err(StoreError::Unavailable("as the test wants it".into()));
+        }
+        let task = self.tasks.get_mut(&task).unwrap();
+        let hook = task.hooks.iter_mut().find(|kept| kept.id == hook).unwrap();
+        (hook.leased, hook.due) = (Timestamp::default(), Timestamp::default());
+        match settled {
+            Settled::Delivered { up_to } => {
+                (hook.cursor, hook.attempts) = (up_to, 0);
+                self.settled.push(up_to);
+            }
+            Settled::Retry { up_to, at } => {
+                hook.attempts = if up_to > hook.cursor { 1 } else { hook.attempts + 1 };
+                (hook.cursor, hook.due) = (up_to, at);
+            }
+            Settled::Dead { seq, delivery, reason, at } => {
+                if hook.replay.take().is_none() {
+                    (hook.cursor, hook.attempts) = (seq, 0);
+                }
+                let (task, webhook) = (task.id, hook.id.clone());
+                self.dead.push(DeadLetter { delivery, task, webhook, seq, reason, at });
+            }
+            Settled::Replayed { .. } => hook.replay = None,
+        }
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl Store for Memory {
     async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
@@ -681,33 +732,9 @@ impl Store for Memory {
     }
 
     async fn settle_delivery(&self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
-        let mut held = self.lock();
-        if let Some(left) = held.settle_trouble.checked_sub(1) {
-            held.settle_trouble = left;
-            return Err(StoreError::Unavailable("as the test wants it".into()));
-        }
-        let held = &mut *held;
-        let task = held.tasks.get_mut(&task).unwrap();
-        let hook = task.hooks.iter_mut().find(|kept| kept.id == hook).unwrap();
-        (hook.leased, hook.due) = (Timestamp::default(), Timestamp::default());
-        match settled {
-            Settled::Delivered { up_to } => {
-                (hook.cursor, hook.attempts) = (up_to, 0);
-                held.settled.push(up_to);
-            }
-            Settled::Retry { up_to, at } => {
-                hook.attempts = if up_to > hook.cursor { 1 } else { hook.attempts + 1 };
-                (hook.cursor, hook.due) = (up_to, at);
-            }
-            Settled::Dead { seq, delivery, reason, at } => {
-                if hook.replay.take().is_none() {
-                    (hook.cursor, hook.attempts) = (seq, 0);
-                }
-                let (task, webhook) = (task.id, hook.id.clone());
-                held.dead.push(DeadLetter { delivery, task, webhook, seq, reason, at });
-            }
-            Settled::Replayed { .. } => hook.replay = None,
-        }
+        self.lock().settle(task, hook, settled)?;
+        let slow = self.lock().slow_to_return;
+        sleep(if slow { Duration::from_secs(1) } else { Duration::ZERO }).await;
         Ok(())
     }
 

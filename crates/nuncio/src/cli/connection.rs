@@ -6,7 +6,8 @@ use std::{cell::RefCell, future::Future, path::PathBuf, time::Duration};
 use clap::Args;
 use http::{HeaderName, HeaderValue};
 use nuncio_client::a2a::{
-    A2aClient, AgentCard, CardReference, ClientError, Credentials, HttpOptions, Preference, Received, fetch_card,
+    A2aClient, AgentCard, CardReference, ClientError, Credentials, HttpOptions, Preference, Received,
+    fetch_card,
 };
 use nuncio_wire::a2a::Dialect;
 use url::Url;
@@ -100,7 +101,9 @@ impl AgentFlags {
             logs::start("warn", LogFormat::Text);
         }
         if self.insecure {
-            note("warning: --insecure takes any certificate: what is sent, credentials included, can be read");
+            note(
+                "warning: --insecure takes any certificate: what is sent, credentials included, can be read",
+            );
         }
         let (text, origin) = match &self.agent_card {
             Some(text) => (text.clone(), Origin::Given),
@@ -117,7 +120,7 @@ impl AgentFlags {
         let reference = match &self.agent {
             Some(agent) => agent_of(&text, agent)?,
             None => CardReference::parse(&text)
-                .map_err(|error| CliError::Client { error, target: target.clone() })?,
+                .map_err(|error| CliError::Client { error: Box::new(error), target: target.clone() })?,
         };
         let seen = RefCell::new(Seen { agent_flags: target.flags.clone(), ..Seen::default() });
         Ok(Connection {
@@ -148,11 +151,12 @@ impl Connection {
     /// A client for the agent.
     pub(crate) async fn client(&self) -> Result<A2aClient, CliError> {
         let card = self.card().await?.value;
-        A2aClient::new(&card, &self.preference, &self.credentials, &self.http).map_err(|error| self.failed(error))
+        A2aClient::new(&card, &self.preference, &self.credentials, &self.http)
+            .map_err(|error| self.failed(error))
     }
 
     pub(crate) fn failed(&self, error: ClientError) -> CliError {
-        CliError::Client { error, target: self.target.clone() }
+        CliError::Client { error: Box::new(error), target: self.target.clone() }
     }
 
     /// Keeps what is known of the task, for the case that the command ends early.
@@ -190,7 +194,11 @@ impl Connection {
 fn agent_of(server: &str, agent: &str) -> Result<CardReference, CliError> {
     let url = match CardReference::parse(server) {
         Ok(CardReference::Url(url)) => url,
-        _ => return Err(CliError::Usage(format!("--agent names an agent of a server, and {server:?} is none"))),
+        _ => {
+            return Err(CliError::Usage(format!(
+                "--agent names an agent of a server, and {server:?} is none"
+            )));
+        }
     };
     if url.path() != nuncio_client::a2a::WELL_KNOWN {
         let why = "--agent names an agent of a server: give -a the server's address, without a path";
@@ -219,7 +227,8 @@ fn version(text: &str) -> Result<Dialect, String> {
 fn service_parameter(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("expected KEY:VALUE")?;
     let name = name.trim().parse().map_err(|_| format!("{name:?} is not a name for a header"))?;
-    let mut value: HeaderValue = value.trim().parse().map_err(|_| "the value is not one for a header".to_owned())?;
+    let mut value: HeaderValue =
+        value.trim().parse().map_err(|_| "the value is not one for a header".to_owned())?;
     value.set_sensitive(true);
     Ok((name, value))
 }

@@ -35,7 +35,7 @@ pub(crate) enum CliError {
     /// There is no runtime to run in.
     Runtime(io::Error),
     /// Something between here and the agent.
-    Client { error: ClientError, target: Target },
+    Client { error: Box<ClientError>, target: Target },
     /// The card is not what the protocol requires.
     InvalidCard { at: String, problems: Vec<String> },
     /// `--timeout` expired.
@@ -134,9 +134,12 @@ impl CliError {
             exit,
         };
         match self {
-            Self::Usage(message) => {
-                ours("A2ACLI_ERR_USAGE", 2, message.clone(), Some(format!("{} help shows the usage", program())))
-            }
+            Self::Usage(message) => ours(
+                "A2ACLI_ERR_USAGE",
+                2,
+                message.clone(),
+                Some(format!("{} help shows the usage", program())),
+            ),
             Self::Config(error) => {
                 let usage = matches!(error, ConfigError::Value { from: Source::Flag(_), .. });
                 ours("A2ACLI_ERR_USAGE", if usage { 2 } else { 1 }, error.to_string(), None)
@@ -151,7 +154,12 @@ impl CliError {
             Self::Client { error, target } => client_envelope(error, target),
             Self::InvalidCard { at, problems } => {
                 let list = problems.join("; ");
-                ours("A2ACLI_ERR_CARD_INVALID", 1, format!("the agent card at {at} is not valid: {list}"), None)
+                ours(
+                    "A2ACLI_ERR_CARD_INVALID",
+                    1,
+                    format!("the agent card at {at} is not valid: {list}"),
+                    None,
+                )
             }
             Self::Timeout { limit, seen } => {
                 let what = seen.task.as_ref().map_or("the agent".to_owned(), |task| format!("task {task}"));
@@ -183,7 +191,9 @@ fn client_envelope(error: &ClientError, target: &Target) -> Envelope {
         ClientError::NoCommonVersion(_) => {
             ("VersionNotSupportedError", 1, Some("--a2a-version 0.3 speaks the older version".to_owned()))
         }
-        ClientError::NoCommonBinding(_) | ClientError::Unsupported(_) => ("UnsupportedOperationError", 1, None),
+        ClientError::NoCommonBinding(_) | ClientError::Unsupported(_) => {
+            ("UnsupportedOperationError", 1, None)
+        }
         ClientError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
         ClientError::Timeout { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
         ClientError::Unauthorized { supplied: false, status: 401, .. } => (
@@ -252,7 +262,9 @@ fn protocol_name(code: i64) -> &'static str {
 
 fn protocol_hint(code: i64, target: &Target) -> String {
     match code {
-        -32001 => format!("{} task list{} shows the tasks there are; {}", program(), target.flags, debug_hint()),
+        -32001 => {
+            format!("{} task list{} shows the tasks there are; {}", program(), target.flags, debug_hint())
+        }
         _ => debug_hint(),
     }
 }

@@ -21,7 +21,13 @@ pub(crate) enum Format {
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct OutputFlags {
     /// The form of the output
-    #[arg(short = 'o', long = "output", env = "A2ACLI_OUTPUT", default_value = "text", value_name = "FORMAT")]
+    #[arg(
+        short = 'o',
+        long = "output",
+        env = "A2ACLI_OUTPUT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
     pub(crate) format: Format,
     /// Show events as they come; with `-o json`, one JSON object a line
     #[arg(long)]

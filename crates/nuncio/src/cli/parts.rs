@@ -38,7 +38,11 @@ impl Args for PartFlags {
         command
             .arg(Arg::new("TEXT").help("What to say").action(ArgAction::Append).num_args(1))
             .arg(flag("text", "TEXT", "A text part; may be repeated"))
-            .arg(flag("file", "PATH|URL", "A file part: the bytes of a file, or a URL that the agent fetches"))
+            .arg(flag(
+                "file",
+                "PATH|URL",
+                "A file part: the bytes of a file, or a URL that the agent fetches",
+            ))
             .arg(flag("data", "JSON|PATH|-", "A data part: JSON, a file of it, or - for the standard input"))
             .arg(flag(MEDIA_TYPE, "TYPE", "The media type of the part before it"))
     }
@@ -87,7 +91,9 @@ impl PartFlags {
     /// Reads what the flags name.
     pub(crate) fn read(self) -> Result<Vec<Part>, CliError> {
         if self.0.is_empty() {
-            return Err(CliError::Usage("there is nothing to send: give a text, --file or --data".to_owned()));
+            return Err(CliError::Usage(
+                "there is nothing to send: give a text, --file or --data".to_owned(),
+            ));
         }
         self.0.into_iter().map(PartFlag::read).collect()
     }
@@ -177,8 +183,19 @@ mod tests {
     #[test]
     fn parts_keep_their_order_and_their_types() {
         let got = parse(&[
-            "--data", "{}", "--media-type", "application/x", "hello", "--file", "a.bin", "--text", "t",
-            "--media-type", "text/markdown", "--data", "-",
+            "--data",
+            "{}",
+            "--media-type",
+            "application/x",
+            "hello",
+            "--file",
+            "a.bin",
+            "--text",
+            "t",
+            "--media-type",
+            "text/markdown",
+            "--data",
+            "-",
         ]);
         let expected = vec![
             flag(Source::Data("{}".into()), Some("application/x")),

@@ -41,7 +41,13 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// The form of the output
-    #[arg(short = 'o', long = "output", env = "A2ACLI_OUTPUT", default_value = "text", value_name = "FORMAT")]
+    #[arg(
+        short = 'o',
+        long = "output",
+        env = "A2ACLI_OUTPUT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
     format: Format,
 }
 
@@ -88,6 +94,8 @@ enum Desk {
 impl Desk {
     async fn find(config: &Config) -> Result<Self, CliError> {
         if let Some(published) = Published::read(&config.data) {
+            // An error means that one is installed already, which is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
             let http = reqwest::Client::builder().no_proxy().build().map_err(admin)?;
             if http.get(format!("{}/healthz", published.url)).send().await.is_ok() {
                 return Ok(Self::Server { published, http });
@@ -95,7 +103,8 @@ impl Desk {
         }
         let dir = config.store_dir();
         if !dir.join("nuncio.db").is_file() {
-            let why = format!("there is no server and no store in {}: --data names another folder", dir.display());
+            let why =
+                format!("there is no server and no store in {}: --data names another folder", dir.display());
             return Err(CliError::Store(why));
         }
         let store = SqliteStore::open(dir, SqliteOptions::default());
@@ -140,9 +149,14 @@ async fn ask(request: reqwest::RequestBuilder) -> Result<Value, CliError> {
     let response = request.send().await.map_err(admin)?;
     let (status, body) = (response.status(), response.text().await.map_err(admin)?);
     if !status.is_success() {
-        return Err(CliError::Admin(format!("the server answered HTTP {}: {}", status.as_u16(), plain(body.trim()))));
+        return Err(CliError::Admin(format!(
+            "the server answered HTTP {}: {}",
+            status.as_u16(),
+            plain(body.trim())
+        )));
     }
-    serde_json::from_str(&body).map_err(|error| CliError::Admin(format!("the server's answer is not JSON: {error}")))
+    serde_json::from_str(&body)
+        .map_err(|error| CliError::Admin(format!("the server's answer is not JSON: {error}")))
 }
 
 fn admin(error: reqwest::Error) -> CliError {
@@ -152,9 +166,13 @@ fn admin(error: reqwest::Error) -> CliError {
 fn show(text: &mut Text, letters: &Value) {
     let letters = letters.as_array().map(Vec::as_slice).unwrap_or_default();
     for letter in letters {
-        for (label, member) in
-            [("Delivery", "delivery"), ("Task", "task"), ("Webhook", "webhook"), ("Event", "seq"), ("Reason", "reason")]
-        {
+        for (label, member) in [
+            ("Delivery", "delivery"),
+            ("Task", "task"),
+            ("Webhook", "webhook"),
+            ("Event", "seq"),
+            ("Reason", "reason"),
+        ] {
             let value = &letter[member];
             text.field(label, value.as_str().map_or_else(|| value.to_string(), str::to_owned).as_str());
         }

@@ -1,6 +1,8 @@
 //! `nuncio serve`: the server with its built-in agents.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, fmt::Write as _, path::PathBuf, process::ExitCode, sync::Arc, time::Duration,
+};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};

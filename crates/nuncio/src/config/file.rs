@@ -11,9 +11,10 @@ use super::{ConfigError, SETTINGS, nearest};
 pub(super) fn read(path: &Path) -> Result<BTreeMap<&'static str, String>, ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    let table: Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| ConfigError::Syntax { path: path.to_owned(), message: error.to_string() })?;
+    let table: Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
+        path: path.to_owned(),
+        message: error.to_string(),
+    })?;
     let mut values = BTreeMap::new();
     collect(path, "", &table, &mut values)?;
     Ok(values)

@@ -189,7 +189,9 @@ fn store(text: &str) -> Result<StoreUrl, String> {
 
 fn public_url(text: &str) -> Result<String, String> {
     match url::Url::parse(text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(text.trim_end_matches('/').into()),
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
+            Ok(text.trim_end_matches('/').into())
+        }
         _ => Err(format!("expected a URL with http or https, not {text:?}")),
     }
 }

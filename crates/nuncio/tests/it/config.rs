@@ -53,7 +53,12 @@ fn a_flag_stands_before_the_environment_before_the_file_before_the_default() {
     check(file, &environment, &[], "call-depth = 4 # environment NUNCIO_LIMITS_CALL_DEPTH");
 
     check("", &[], &[], "# public-url = # default");
-    check("", &[], &["--public-url", "https://a.example/"], "public-url = \"https://a.example\" # flag --public-url");
+    check(
+        "",
+        &[],
+        &["--public-url", "https://a.example/"],
+        "public-url = \"https://a.example\" # flag --public-url",
+    );
     check("allowed_hosts = [\"a\", \"b\"]", &[], &[], "allowed-hosts = [\"a\", \"b\"] # file nuncio.toml");
     check("", &[("NUNCIO_LOG", "debug")], &[], "log = \"debug\" # environment NUNCIO_LOG");
 }
@@ -76,7 +81,9 @@ fn what_is_printed_is_a_configuration_file() {
     let flags = ["--agent-step", "50ms", "--allowed-hosts", "a,b", "--bench-agent", "--store", "sqlite:x y"];
     let first = print_config(dir.path(), "", &[], &flags).exits(0).stdout;
     let again = print_config(dir.path(), &first, &[], &[]).exits(0).stdout;
-    let values = |text: &str| text.lines().map(|line| line.split(" #").next().unwrap().trim().to_owned()).collect::<Vec<_>>();
+    let values = |text: &str| {
+        text.lines().map(|line| line.split(" #").next().unwrap().trim().to_owned()).collect::<Vec<_>>()
+    };
     assert_eq!(values(&first), values(&again));
     assert!(first.contains("store = \"sqlite:x y\""), "{first}");
 }
@@ -95,7 +102,13 @@ fn what_is_wrong_is_named_with_its_place() {
     check("[limits]\nevent-per-task = 1", &[], &[], 1, unknown);
     check("[limit]\nx = 1", &[], &[], 1, "there is no setting \"limit\"");
     check("zzz = 1", &[], &[], 1, "there is no setting \"zzz\"\n");
-    check("max-running = \"many\"", &[], &[], 1, "nuncio.toml: max-running: expected a whole number, not \"many\"");
+    check(
+        "max-running = \"many\"",
+        &[],
+        &[],
+        1,
+        "nuncio.toml: max-running: expected a whole number, not \"many\"",
+    );
     check("retention = 5", &[], &[], 1, "nuncio.toml: retention: \"5\" is no length of time");
     check("max-running =", &[], &[], 1, "nuncio.toml is not TOML");
     check("", &[("NUNCIO_RETENTION", "0s")], &[], 1, "NUNCIO_RETENTION: expected more than no time");

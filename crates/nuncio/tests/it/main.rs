@@ -6,6 +6,8 @@ mod client;
 mod command;
 mod config;
 mod embedding;
+mod fake_agent;
+mod http;
 mod output;
 mod push;
 mod serve;

@@ -2,13 +2,13 @@
 //!
 //! `start` returns when the server takes requests. The process is killed when this is dropped, also by a
 //! failing test. `restart` begins another process on the same folder and the same port, so that a client's
-//! addresses stay good.
+//! addresses stay good; `respawn` does the same and does not wait for it.
 
 use std::{
     io::{BufRead as _, BufReader, Read},
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Child, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, mpsc},
     thread,
     time::{Duration, Instant},
@@ -16,17 +16,52 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::command;
+use crate::{command, test_agents};
 
 /// Long, because other tests may be building on the same machine; nobody waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What is run.
+#[derive(Clone, Copy)]
+enum Program {
+    /// `nuncio serve`.
+    Nuncio,
+    /// The agents of `test_agents.rs`, served by the embedding library.
+    TestAgents,
+}
+
+impl Program {
+    fn command(self, data: &Path, listen: &str, flags: &[String]) -> Command {
+        let dir = data.parent().unwrap();
+        match self {
+            Self::Nuncio => {
+                let mut command = command::nuncio_in(dir);
+                command.args(["serve", "--listen", listen, "--data"]).arg(data).args(flags);
+                command
+            }
+            Self::TestAgents => test_agents::command(data, listen),
+        }
+    }
+
+    /// Whether what is printed at the start is complete with this line.
+    fn is_last_of_greeting(self, line: &str) -> bool {
+        match self {
+            Self::Nuncio => line.contains(" send "),
+            Self::TestAgents => line.starts_with("Data:"),
+        }
+    }
+}
+
 pub(crate) struct ServerProcess {
+    program: Program,
     child: Child,
     data: PathBuf,
     flags: Vec<String>,
     url: String,
+    /// What it has printed so far.
+    lines: mpsc::Receiver<String>,
     greeting: String,
+    is_ready: bool,
     log: Arc<Mutex<String>>,
 }
 
@@ -39,27 +74,47 @@ impl ServerProcess {
 
     /// The same; what the server said where it did not start.
     pub(crate) fn try_start(data: &Path, flags: &[&str]) -> Result<Self, String> {
-        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut args = vec!["serve".to_owned(), "--data".to_owned(), data.display().to_string()];
-        if !flags.iter().any(|flag| flag.starts_with("--listen")) {
-            args.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
-        }
-        args.extend(flags.iter().cloned());
-        let mut command = command::nuncio_in(data.parent().unwrap());
-        command.args(&args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-
-        let log = Arc::new(Mutex::new(String::new()));
-        collect(child.stderr.take().unwrap(), Arc::clone(&log));
-        let lines = lines_of(child.stdout.take().unwrap());
-        let Some((greeting, url)) = greeting(&lines) else {
-            let _ = child.kill();
-            let _ = child.wait();
-            // The reader of the log ends with the process.
-            thread::sleep(Duration::from_millis(50));
-            return Err(log.lock().unwrap().clone());
+        let mut flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let listen = match flags.iter().position(|flag| *flag == "--listen") {
+            Some(at) => flags.drain(at..at + 2).nth(1).unwrap(),
+            None => "127.0.0.1:0".to_owned(),
         };
-        Ok(Self { child, data: data.to_owned(), flags, url, greeting, log })
+        Self::try_start_program(Program::Nuncio, data, &listen, flags)
+    }
+
+    /// A server with the agents of `test_agents.rs`.
+    pub(crate) fn start_test_agents(data: &Path) -> Self {
+        Self::try_start_program(Program::TestAgents, data, "127.0.0.1:0", vec![])
+            .unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
+    }
+
+    fn try_start_program(
+        program: Program,
+        data: &Path,
+        listen: &str,
+        flags: Vec<String>,
+    ) -> Result<Self, String> {
+        let log = Arc::new(Mutex::new(String::new()));
+        let (child, lines) = spawn(program.command(data, listen, &flags), &log);
+        let mut server = Self {
+            program,
+            child,
+            data: data.to_owned(),
+            flags,
+            url: String::new(),
+            lines,
+            greeting: String::new(),
+            is_ready: false,
+            log,
+        };
+        if server.ready_within(PATIENCE) {
+            return Ok(server);
+        }
+        let _ = server.child.kill();
+        let _ = server.child.wait();
+        // The reader of the log ends with the process.
+        thread::sleep(Duration::from_millis(50));
+        Err(server.log())
     }
 
     /// `http://127.0.0.1:PORT`
@@ -71,7 +126,6 @@ impl ServerProcess {
         self.url.trim_start_matches("http://").parse().unwrap()
     }
 
-    #[allow(dead_code, reason = "for tests that look at the process")]
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -121,15 +175,38 @@ impl ServerProcess {
 
     /// Another process on the same folder and port, with the same flags. The one before must have ended.
     pub(crate) fn restart(&mut self) {
+        self.respawn();
+        self.ready();
+    }
+
+    /// The same, without a wait for it: the process has only begun.
+    pub(crate) fn respawn(&mut self) {
         assert!(self.child.try_wait().unwrap().is_some(), "the server still runs");
-        let address = self.addr().to_string();
-        let mut flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
-        if let Some(at) = flags.iter().position(|flag| *flag == "--listen") {
-            flags.drain(at..at + 2);
+        let command = self.program.command(&self.data, &self.addr().to_string(), &self.flags);
+        (self.child, self.lines) = spawn(command, &self.log);
+        self.greeting.clear();
+        self.is_ready = false;
+    }
+
+    /// Waits until it takes requests.
+    pub(crate) fn ready(&mut self) {
+        assert!(self.ready_within(PATIENCE), "the server did not start:\n{}", self.log());
+    }
+
+    /// Waits that long until it takes requests; whether it does.
+    pub(crate) fn ready_within(&mut self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while !self.is_ready {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else { return false };
+            if let Some(endpoint) = line.strip_prefix("Endpoint:") {
+                self.url = endpoint.trim().trim_end_matches('/').to_owned();
+            }
+            self.greeting.push_str(&line);
+            self.greeting.push('\n');
+            self.is_ready = self.program.is_last_of_greeting(&line);
         }
-        flags.extend(["--listen", &address]);
-        let started = Self::start(&self.data, &flags);
-        *self = started;
+        true
     }
 }
 
@@ -140,22 +217,12 @@ impl Drop for ServerProcess {
     }
 }
 
-/// What the server prints when it is ready, and the address in it.
-fn greeting(lines: &mpsc::Receiver<String>) -> Option<(String, String)> {
-    let deadline = Instant::now() + PATIENCE;
-    let (mut greeting, mut url) = (String::new(), None);
-    loop {
-        let line = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()?;
-        greeting.push_str(&line);
-        greeting.push('\n');
-        if let Some(endpoint) = line.strip_prefix("Endpoint:") {
-            url = Some(endpoint.trim().trim_end_matches('/').to_owned());
-        }
-        // The last line of it.
-        if line.contains(" send ") {
-            return url.map(|url| (greeting, url));
-        }
-    }
+fn spawn(mut command: Command, log: &Arc<Mutex<String>>) -> (Child, mpsc::Receiver<String>) {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    collect(child.stderr.take().unwrap(), Arc::clone(log));
+    let lines = lines_of(child.stdout.take().unwrap());
+    (child, lines)
 }
 
 fn lines_of(stdout: impl Read + Send + 'static) -> mpsc::Receiver<String> {

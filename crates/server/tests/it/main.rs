@@ -1,6 +1,9 @@
 //! The server crate against real sockets and a real store.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
+mod hostile;
 mod push;
 mod receiver;
+mod site;
+mod socket;

@@ -145,14 +145,21 @@ pub async fn load_and_next_due(open: impl AsyncFn() -> Arc<dyn Store>) {
     store.born(create_as(new_task(), State::Working, at(0), RunChange::Lease(runner))).await;
     store.born(create_as(new_task(), State::InputRequired, at(0), RunChange::Rest)).await;
     store.born(create_as(new_task(), State::Completed, at(0), RunChange::Rest)).await;
-    assert_eq!(store.load().await.unwrap(), Load { queued: 2, live: 4 });
+    // A claim tells the time, also one that takes nothing.
+    let load = async |now| {
+        assert!(store.claim(runner, at(now), 0).await.unwrap().is_empty());
+        store.load().await.unwrap()
+    };
+    assert_eq!(load(9).await, Load { queued: 0, live: 4 }, "what sleeps is not queued");
+    assert_eq!(load(10).await, Load { queued: 1, live: 4 });
+    assert_eq!(load(25).await, Load { queued: 2, live: 4 });
     assert_eq!(store.next_due().await.unwrap(), Some(at(10)));
     let claimed = store.claim(runner, at(15), 10).await.unwrap();
     assert_eq!(claimed.len(), 1);
-    assert_eq!(store.load().await.unwrap(), Load { queued: 1, live: 4 });
+    assert_eq!(load(25).await, Load { queued: 1, live: 4 });
     assert_eq!(store.next_due().await.unwrap(), Some(at(20)));
     let mut end = by_runner(claimed[0].row.no, 1);
     end.state = Some((State::Failed, at(16)));
     store.runs(end).await;
-    assert_eq!(store.load().await.unwrap(), Load { queued: 1, live: 3 });
+    assert_eq!(load(25).await, Load { queued: 1, live: 3 });
 }

@@ -17,7 +17,7 @@ use rusqlite::{OptionalExtension, Result, params};
 use super::{
     outbox,
     read::{self, MAX_SEQ},
-    writer::Session,
+    session::Session,
 };
 
 /// What a change came to: done, or refused. The outer error is the database's.
@@ -59,7 +59,7 @@ fn create(session: &mut Session, new: &NewTask, change: &Change) -> Result<Outco
     let owner = session.names.owner_no(&session.conn, &new.owner)?;
     let agent = session.names.agent_no(&session.conn, &new.agent)?;
     let no = session.next_no;
-    let schedule = Schedule::after(change.run, state, session.now).unwrap_or_default();
+    let schedule = Schedule::after(change.run, state, session.now()).unwrap_or_default();
     let epoch = u64::from(matches!(change.run, RunChange::Lease(_)));
     let cancel = change.cancel.unwrap_or(false);
     let inserted = session
@@ -184,7 +184,7 @@ fn update(
     let epoch = now.epoch + u64::from(matches!(change.run, RunChange::Lease(_)));
     let version = now.version + 1;
     let state = change.state.map_or(now.state, |(state, _)| state);
-    let schedule = Schedule::after(change.run, state, session.now);
+    let schedule = Schedule::after(change.run, state, session.now());
     let variant = usize::from(change.state.is_some())
         | usize::from(change.head.is_some()) << 1
         | usize::from(schedule.is_some()) << 2;

@@ -3,7 +3,7 @@
 use nuncio_engine::clock::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-use super::{read, writer::Session};
+use super::{read, session::Session};
 
 /// Tasks deleted in one job at most, so that commits in the same batch do not wait long.
 pub(super) const CHUNK: usize = 64;

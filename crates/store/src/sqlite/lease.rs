@@ -6,16 +6,18 @@ use nuncio_engine::{
 };
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-use super::{read, writer::Session};
+use super::{read, session::Session};
 
 /// Only one process can hold the folder, so at open every node that was ever here is dead, and whatever was
 /// being delivered is to be delivered again.
 pub(super) fn bury_all_nodes(conn: &Connection) -> Result<()> {
     conn.execute_batch(
-        "DELETE FROM node;
+        "BEGIN IMMEDIATE;
+         DELETE FROM node;
          DELETE FROM probe;
          UPDATE webhook SET due_at = 0, node = NULL WHERE due_at IS NOT NULL AND node IS NOT NULL;
-         UPDATE dead_letter SET due_at = 0, node = NULL WHERE due_at IS NOT NULL AND node IS NOT NULL;",
+         UPDATE dead_letter SET due_at = 0, node = NULL WHERE due_at IS NOT NULL AND node IS NOT NULL;
+         COMMIT;",
     )
 }
 
@@ -106,11 +108,11 @@ pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
     .query_row([], |row| Ok(row.get::<_, Option<i64>>(0)?.map(Timestamp)))
 }
 
-/// How much there is to do.
-pub(super) fn load(conn: &Connection) -> Result<Load> {
+/// How much there is to do. Tasks that sleep until later are live, not queued.
+pub(super) fn load(conn: &Connection, now: Timestamp) -> Result<Load> {
     conn.prepare_cached(
-        "SELECT (SELECT count(*) FROM task INDEXED BY task_due WHERE node IS NULL AND due_at IS NOT NULL),
+        "SELECT (SELECT count(*) FROM task INDEXED BY task_due WHERE node IS NULL AND due_at <= ?1),
            (SELECT ifnull(sum(n), 0) FROM tally WHERE state < 4)",
     )?
-    .query_row([], |row| Ok(Load { queued: read::number(row, 0)?, live: read::number(row, 1)? }))
+    .query_row([now.0], |row| Ok(Load { queued: read::number(row, 0)?, live: read::number(row, 1)? }))
 }

@@ -15,6 +15,7 @@ mod outbox;
 mod read;
 mod readers;
 mod schema;
+mod session;
 mod snapshot;
 mod writer;
 
@@ -42,7 +43,8 @@ use error::store_error;
 use lock::FolderLock;
 use names::Names;
 use readers::Readers;
-use writer::{Session, Writer, closed};
+use session::{LastTold, Session};
+use writer::{Writer, closed};
 
 /// How to open the store. The defaults are what was measured to be good.
 #[derive(Debug, Clone)]
@@ -69,6 +71,7 @@ pub struct SqliteStore {
     writer: Writer,
     points: Readers,
     scans: Arc<Readers>,
+    now: Arc<LastTold>,
     /// Declared last, so that the folder is let go after everything that uses it.
     lock: Mutex<Option<FolderLock>>,
 }
@@ -91,8 +94,10 @@ impl SqliteStore {
         let checkpoints = checkpoint::Checkpoints::start(&path, &mut conn, options.wal_pages)?;
         let points = Readers::open(&path, options.readers)?;
         let scans = Arc::new(Readers::open(&path, 2)?);
-        let writer = Writer::start(dir.to_owned(), Session::new(conn)?, checkpoints, options.max_pages)?;
-        Ok(Self { dir: dir.to_owned(), writer, points, scans, lock: Mutex::new(Some(lock)) })
+        let now = Arc::new(LastTold::default());
+        let session = Session::new(conn, Arc::clone(&now))?;
+        let writer = Writer::start(dir.to_owned(), session, checkpoints, options.max_pages)?;
+        Ok(Self { dir: dir.to_owned(), writer, points, scans, now, lock: Mutex::new(Some(lock)) })
     }
 
     /// A short read, here and now.
@@ -171,7 +176,8 @@ impl Store for SqliteStore {
     }
 
     async fn load(&self) -> Result<Load, StoreError> {
-        self.scan(|conn, _| lease::load(conn)).await
+        let now = self.now.get();
+        self.scan(move |conn, _| lease::load(conn, now)).await
     }
 
     async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
@@ -226,6 +232,9 @@ impl Store for SqliteStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
+        if self.writer.is_closed() {
+            return Err(closed());
+        }
         if !self.writer.is_full() {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use nuncio_engine::{
 };
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
-use super::{read, writer::Session};
+use super::{read, session::Session};
 
 /// Adds a webhook, or replaces the one with the same id.
 pub(super) fn put(
@@ -38,7 +38,7 @@ pub(super) fn put(
 
 /// Writes a webhook of a task whose log ends at `seq`. Whatever it had to deliver before is forgotten.
 pub(super) fn insert(session: &Session, task: i64, seq: u64, hook: &Webhook) -> Result<()> {
-    let due_at = (seq > hook.cursor).then_some(session.now.0);
+    let due_at = (seq > hook.cursor).then_some(session.now().0);
     session
         .conn
         .prepare_cached(
@@ -55,7 +55,7 @@ pub(super) fn wake(session: &Session, task: i64) -> Result<()> {
     session
         .conn
         .prepare_cached("UPDATE webhook SET due_at = ?1 WHERE task = ?2 AND due_at IS NULL")?
-        .execute(params![session.now.0, task])?;
+        .execute(params![session.now().0, task])?;
     Ok(())
 }
 
@@ -253,7 +253,7 @@ fn advance(session: &Session, task: TaskNo, hook: &str, up_to: u64) -> Result<()
                due_at = CASE WHEN (SELECT seq FROM task WHERE no = ?3) > max(cursor, ?1) THEN ?2 END
              WHERE task = ?3 AND id = ?4",
         )?
-        .execute(params![up_to as i64, session.now.0, task.0, hook])?;
+        .execute(params![up_to as i64, session.now().0, task.0, hook])?;
     Ok(())
 }
 

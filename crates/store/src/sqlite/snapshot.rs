@@ -5,7 +5,7 @@ use rusqlite::{OptionalExtension, Result, params};
 
 use super::{
     read::{self, MAX_SEQ},
-    writer::Session,
+    session::Session,
 };
 
 /// Keeps a fold, unless there is a newer one or the task has not come that far.

@@ -1,25 +1,26 @@
 //! The one thread that writes, and its group commit.
 //!
 //! It takes everything that waits, runs it in one transaction with one fsync, and only then answers. A job
-//! that refuses (a guard) has written nothing and fails alone; a job that fails (the disk) takes its batch
-//! with it, and every waiter learns why. The thread goes on: the next batch may find room again.
+//! that refuses (a guard) has written nothing and fails alone. When the disk fails the whole batch fails and
+//! every waiter learns why; the thread goes on, since the next batch may find room again.
 
 use std::{
-    collections::HashMap,
     path::PathBuf,
+    result::Result as StdResult,
+    slice,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::{Builder, JoinHandle},
     time::{Duration, Instant},
 };
 
-use nuncio_engine::{clock::Timestamp, store::StoreError, task::State};
-use rusqlite::{Connection, Result, params};
-use tokio::sync::{mpsc, oneshot};
+use nuncio_engine::store::StoreError;
+use rusqlite::Result;
+use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::{OpenError, checkpoint::Checkpoints, error::store_error, names::Names};
+use super::{OpenError, checkpoint::Checkpoints, error::store_error, session::Session};
 
 /// Jobs in one transaction at most: beyond it the fsync is spread thin enough and the first ones wait long.
 const BATCH: usize = 512;
@@ -30,84 +31,99 @@ const QUEUE: usize = 4_096;
 /// A commit that took longer than this is worth a line in the log.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// The writer's connection, with what the writer knows without asking it.
-pub(super) struct Session {
-    pub(super) conn: Connection,
-    pub(super) names: Names,
-    /// The number of the next task.
-    pub(super) next_no: i64,
-    /// The last time that somebody told. The store has no clock of its own; this is "now" where a method
-    /// that makes something due is not given one.
-    pub(super) now: Timestamp,
-    /// Changes of `tally` in this batch.
-    tally: HashMap<(i64, i64, u8), i64>,
+/// The way to the writer thread. Dropping it ends the thread after what was sent is done.
+pub(super) struct Writer {
+    orders: mpsc::Sender<Order>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    full: Arc<AtomicBool>,
 }
 
-impl Session {
-    pub(super) fn new(conn: Connection) -> Result<Self> {
-        let next_no = conn.query_row("SELECT ifnull(max(no), 0) + 1 FROM task", [], |row| row.get(0))?;
-        Ok(Self { conn, names: Names::default(), next_no, now: Timestamp::default(), tally: HashMap::new() })
+impl Writer {
+    pub(super) fn start(
+        dir: PathBuf,
+        session: Session,
+        checkpoints: Checkpoints,
+        page_cap: Option<Arc<AtomicU32>>,
+    ) -> StdResult<Self, OpenError> {
+        let (orders, queue) = mpsc::channel(QUEUE);
+        let full = Arc::new(AtomicBool::new(false));
+        let desk =
+            Desk { dir, session, checkpoints, full: Arc::clone(&full), page_cap, last: Last::default() };
+        let thread = Builder::new()
+            .name("nuncio-writer".into())
+            .spawn(move || desk.serve(queue))
+            .map_err(OpenError::Thread)?;
+        Ok(Self { orders, thread: Mutex::new(Some(thread)), full })
     }
 
-    /// Takes note of the time.
-    pub(super) fn told(&mut self, now: Timestamp) {
-        self.now = now;
+    /// Has `work` done in the next batch; returns after that is durable. `weight` is about how many bytes it
+    /// writes. It may be run again, after the batch of its first run was rolled back.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        weight: usize,
+        work: impl FnMut(&mut Session) -> Result<T> + Send + 'static,
+    ) -> StdResult<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Work { weight, work, result: None, reply };
+        self.orders.send(Order::Work(Box::new(job))).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
     }
 
-    /// Counts tasks of a kind up or down.
-    pub(super) fn count(&mut self, owner: i64, agent: i64, state: State, by: i64) {
-        *self.tally.entry((owner, agent, state.code())).or_default() += by;
+    /// Whether the last write failed for lack of room.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
-    /// Runs jobs in one transaction: all of them, or an error.
-    fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
-        self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let done = self.run(jobs);
-        if done.is_err() {
-            self.tally.clear();
-            // What the batch interned is gone with it.
-            self.names = Names::default();
-            // On some errors SQLite has rolled back already.
-            if !self.conn.is_autocommit()
-                && let Err(error) = self.conn.execute_batch("ROLLBACK")
-            {
-                tracing::error!(%error, "could not roll back");
-            }
+    /// Whether it takes orders no longer.
+    pub(super) fn is_closed(&self) -> bool {
+        self.orders.is_closed()
+    }
+
+    /// Does what was sent before, and ends the thread.
+    pub(super) async fn close(&self) {
+        // An error means that it has ended already.
+        let _ = self.orders.send(Order::Close).await;
+        // Held while waiting, so that nobody who closes at the same time returns earlier.
+        let mut thread = self.thread.lock().await;
+        if let Some(thread) = thread.take() {
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
-        done
     }
+}
 
-    fn run(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
-        for job in jobs {
-            job.run(self)?;
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // The thread ends when the last sender is gone, so this one goes before the wait for it.
+        self.orders = mpsc::channel(1).0;
+        if let Some(thread) = self.thread.get_mut().take() {
+            let _ = thread.join();
         }
-        for ((owner, agent, state), by) in self.tally.drain().filter(|(_, by)| *by != 0) {
-            self.conn
-                .prepare_cached(
-                    "INSERT INTO tally (owner, agent, state, n) VALUES (?1, ?2, ?3, ?4)
-                     ON CONFLICT DO UPDATE SET n = n + excluded.n",
-                )?
-                .execute(params![owner, agent, state, by])?;
-        }
-        self.conn.prepare_cached("COMMIT")?.execute([])?;
-        Ok(())
     }
+}
+
+/// What a store answers that has been closed.
+pub(super) fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".into())
+}
+
+enum Order {
+    Work(Box<dyn Job>),
+    Close,
 }
 
 /// Something to be done in a batch.
 trait Job: Send {
-    /// About how many bytes it writes.
     fn weight(&self) -> usize;
     fn run(&mut self, session: &mut Session) -> Result<()>;
     /// Answers whoever waits, after the batch is durable or has failed.
-    fn answer(self: Box<Self>, batch: std::result::Result<(), StoreError>);
+    fn answer(self: Box<Self>, batch: StdResult<(), StoreError>);
 }
 
 struct Work<F, T> {
     weight: usize,
     work: F,
     result: Option<T>,
-    reply: oneshot::Sender<std::result::Result<T, StoreError>>,
+    reply: oneshot::Sender<StdResult<T, StoreError>>,
 }
 
 impl<F, T> Job for Work<F, T>
@@ -124,84 +140,11 @@ where
         Ok(())
     }
 
-    fn answer(self: Box<Self>, batch: std::result::Result<(), StoreError>) {
+    fn answer(self: Box<Self>, batch: StdResult<(), StoreError>) {
         let Self { result, reply, .. } = *self;
         // Nobody may be waiting any more; the work is done all the same.
         let _ = reply.send(batch.and_then(|()| result.ok_or_else(closed)));
     }
-}
-
-enum Order {
-    Work(Box<dyn Job>),
-    Close,
-}
-
-/// The way to the writer thread. Dropping it ends the thread after what was sent is done.
-pub(super) struct Writer {
-    orders: mpsc::Sender<Order>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    full: Arc<AtomicBool>,
-}
-
-impl Writer {
-    pub(super) fn start(
-        dir: PathBuf,
-        session: Session,
-        checkpoints: Checkpoints,
-        page_cap: Option<Arc<AtomicU32>>,
-    ) -> std::result::Result<Self, OpenError> {
-        let (orders, queue) = mpsc::channel(QUEUE);
-        let full = Arc::new(AtomicBool::new(false));
-        let desk =
-            Desk { dir, session, checkpoints, full: Arc::clone(&full), page_cap, last: (0, Duration::ZERO) };
-        let thread = Builder::new()
-            .name("nuncio-writer".into())
-            .spawn(move || desk.serve(queue))
-            .map_err(OpenError::Thread)?;
-        Ok(Self { orders, thread: Mutex::new(Some(thread)), full })
-    }
-
-    /// Has `work` done in the next batch; returns after that is durable.
-    pub(super) async fn write<T: Send + 'static>(
-        &self,
-        weight: usize,
-        work: impl FnMut(&mut Session) -> Result<T> + Send + 'static,
-    ) -> std::result::Result<T, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let job = Work { weight, work, result: None, reply };
-        self.orders.send(Order::Work(Box::new(job))).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
-    }
-
-    /// Whether the last write failed for lack of room.
-    pub(super) fn is_full(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
-    }
-
-    /// Does what was sent before, and ends the thread.
-    pub(super) async fn close(&self) {
-        // An error means that it has ended already.
-        let _ = self.orders.send(Order::Close).await;
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        // The thread ends when the last sender is gone, so this one goes before the wait for it.
-        self.orders = mpsc::channel(1).0;
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
-    }
-}
-
-pub(super) fn closed() -> StoreError {
-    StoreError::Unavailable("the store is closed".into())
 }
 
 /// What the thread works with.
@@ -211,8 +154,14 @@ struct Desk {
     checkpoints: Checkpoints,
     full: Arc<AtomicBool>,
     page_cap: Option<Arc<AtomicU32>>,
-    /// How many jobs the last batch had, and how long it took.
-    last: (usize, Duration),
+    last: Last,
+}
+
+/// The batch before.
+#[derive(Default)]
+struct Last {
+    jobs: usize,
+    took: Duration,
 }
 
 impl Desk {
@@ -245,18 +194,18 @@ impl Desk {
     }
 
     /// Waits a little for those who were answered last and are likely on their way back. Without it the first
-    /// of them would take the disk for itself while all the others wait for their turn: batches would
-    /// alternate between few and many. One caller alone never waits.
+    /// of them takes the disk for itself while all others wait for the next turn: batches alternate between
+    /// few and many, and the rate is half. A caller who is alone never waits.
     fn gather(&self, queue: &mut mpsc::Receiver<Order>, orders: &mut Vec<Order>) {
+        let patience = (self.last.took / 8).min(Duration::from_millis(1));
         let started = Instant::now();
-        while orders.len() + queue.len() < self.last.0 && started.elapsed() < self.last.1 / 8 {
+        while orders.len() + queue.len() < self.last.jobs && started.elapsed() < patience {
             std::thread::sleep(Duration::from_micros(50));
         }
-        while orders.len() < BATCH {
-            match queue.try_recv() {
-                Ok(order) => orders.push(order),
-                Err(_) => return,
-            }
+        while orders.len() < BATCH
+            && let Ok(order) = queue.try_recv()
+        {
+            orders.push(order);
         }
     }
 
@@ -265,23 +214,45 @@ impl Desk {
             return;
         }
         self.apply_page_cap();
+        match self.transact(jobs) {
+            // Not the disk: something about one of them. It shall not take its neighbours along.
+            Err(StoreError::Broken(_)) if jobs.len() > 1 => {
+                for mut job in jobs.drain(..) {
+                    let done = self.transact(slice::from_mut(&mut job));
+                    job.answer(done);
+                }
+            }
+            done => {
+                for job in jobs.drain(..) {
+                    job.answer(done.clone());
+                }
+            }
+        }
+    }
+
+    fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> StdResult<(), StoreError> {
         let started = Instant::now();
-        let done = self.session.transact(jobs).map_err(|error| store_error(&error, &self.dir));
+        let done = self
+            .session
+            .transact(|session| jobs.iter_mut().try_for_each(|job| job.run(session)))
+            .map_err(|error| store_error(&error, &self.dir));
         let took = started.elapsed();
-        self.last = (jobs.len(), took);
-        self.full.store(matches!(done, Err(StoreError::Full(_))), Ordering::Relaxed);
+        self.last = Last { jobs: jobs.len(), took };
         metrics::histogram!("nuncio_store_commit_seconds").record(took);
         metrics::histogram!("nuncio_store_batch_size").record(jobs.len() as f64);
         metrics::counter!("nuncio_store_commits_total").increment(1);
         if took > SLOW {
-            tracing::warn!(seconds = took.as_secs_f64(), changes = jobs.len(), "slow commit");
+            tracing::warn!(seconds = took.as_secs_f64(), jobs = jobs.len(), "slow commit");
         }
-        if let Err(error) = &done {
-            tracing::error!(%error, changes = jobs.len(), "a batch was not written");
+        let full = matches!(done, Err(StoreError::Full(_)));
+        let was_full = self.full.swap(full, Ordering::Relaxed);
+        if let Err(error) = &done
+            // Once is enough for a disk that stays full.
+            && !(full && was_full)
+        {
+            tracing::error!(%error, jobs = jobs.len(), "a batch was not written");
         }
-        for job in jobs.drain(..) {
-            job.answer(done.clone());
-        }
+        done
     }
 
     fn apply_page_cap(&self) {

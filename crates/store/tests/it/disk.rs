@@ -125,6 +125,33 @@ async fn a_full_disk_refuses_and_recovers_unaided() {
     store.ready().await.unwrap();
 }
 
+/// A change that the database itself refuses, together with others that it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_poisonous_change_fails_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()).unwrap());
+    rusqlite::Connection::open(folder.path().join("nuncio.db"))
+        .unwrap()
+        .execute_batch(
+            "CREATE TRIGGER poison BEFORE INSERT ON log WHEN length(NEW.bytes) = 13
+             BEGIN SELECT raise(ABORT, 'poison'); END",
+        )
+        .unwrap();
+    let store = Arc::new(open(folder.path()).unwrap());
+    let mut commits = JoinSet::new();
+    for n in 0..200 {
+        let store = Arc::clone(&store);
+        commits.spawn(async move {
+            let poisonous = n % 50 == 0;
+            let (id, change) = echo(if poisonous { 13 } else { 700 });
+            let answer = store.commit(change).await;
+            assert_eq!(answer.is_err(), poisonous, "{answer:?}");
+            assert_eq!(store.row(&TaskKey::Id(id)).await.unwrap().is_some(), !poisonous);
+        });
+    }
+    commits.join_all().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_stays_short_under_load() {
     const PAGES: u64 = 100;

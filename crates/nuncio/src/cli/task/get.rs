@@ -34,7 +34,12 @@ pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     connection.bounded(get(&connection, &task, wait, history)).await
 }
 
-async fn get(connection: &Connection, task: &str, wait: bool, history: Option<usize>) -> Result<(), CliError> {
+async fn get(
+    connection: &Connection,
+    task: &str,
+    wait: bool,
+    history: Option<usize>,
+) -> Result<(), CliError> {
     let client = connection.client().await?;
     let found = if wait {
         let patience = Patience { poll: connection.poll_interval, history, ..Patience::default() };

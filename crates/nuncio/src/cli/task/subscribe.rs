@@ -37,7 +37,9 @@ async fn subscribe(connection: &Connection, task: &str, after: Option<&str>) -> 
             return Err(connection.failed(ClientError::Unsupported(why)));
         }
         if after.is_some() && !client.has_cursors() {
-            note("warning: the agent's card does not say that its events have cursors: --after may do nothing");
+            note(
+                "warning: the agent's card does not say that its events have cursors: --after may do nothing",
+            );
         }
         let events = client.subscribe(task, after).await.map_err(|error| connection.failed(error))?;
         return follow::show(connection, &client, events, Ending::History).await;

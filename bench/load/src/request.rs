@@ -1,0 +1,93 @@
+//! The requests of the workloads, as JSON-RPC.
+
+use std::cell::Cell;
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use http_body_util::Full;
+use hyper::{Request, header};
+use uuid::Uuid;
+
+/// What is echoed: 200 bytes that begin with none of the bench agent's words.
+pub(crate) const TEXT: &str = "hello, this is a message of the length that people write when they ask an \
+    agent for something that takes more than a sentence to say but less than a page, two hundred bytes \
+    of it, then the end...";
+
+/// How a server is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dialect {
+    /// A2A 1.0
+    A2a,
+    /// What ra2a 0.10.1 understands: method names of A2A 0.3, streams at a path of their own, and an
+    /// explicit wish to wait for the task's end
+    Ra2a,
+}
+
+/// Makes requests, each with an id of its own.
+pub(crate) struct Requests {
+    dialect: Dialect,
+    host: String,
+    run: Uuid,
+    made: Cell<u64>,
+}
+
+impl Requests {
+    pub(crate) fn new(dialect: Dialect, port: u16) -> Self {
+        Self { dialect, host: format!("127.0.0.1:{port}"), run: Uuid::new_v4(), made: Cell::new(0) }
+    }
+
+    pub(crate) fn send(&self, text: &str) -> Request<Full<Bytes>> {
+        match self.dialect {
+            Dialect::A2a => self.post("/", "SendMessage", &self.message(text)),
+            Dialect::Ra2a => self.post("/", "message/send", &self.message(text)),
+        }
+    }
+
+    pub(crate) fn stream(&self, text: &str) -> Request<Full<Bytes>> {
+        match self.dialect {
+            Dialect::A2a => self.post("/", "SendStreamingMessage", &self.message(text)),
+            Dialect::Ra2a => self.post("/stream", "message/stream", &self.message(text)),
+        }
+    }
+
+    pub(crate) fn get(&self, task: &str) -> Request<Full<Bytes>> {
+        let method = match self.dialect {
+            Dialect::A2a => "GetTask",
+            Dialect::Ra2a => "tasks/get",
+        };
+        self.post("/", method, &format!(r#"{{"id":"{task}"}}"#))
+    }
+
+    /// One page of 50; an empty token asks for the first.
+    pub(crate) fn list(&self, token: &str) -> Request<Full<Bytes>> {
+        let method = match self.dialect {
+            Dialect::A2a => "ListTasks",
+            Dialect::Ra2a => "tasks/list",
+        };
+        self.post("/", method, &format!(r#"{{"pageSize":50,"pageToken":"{token}"}}"#))
+    }
+
+    fn message(&self, text: &str) -> String {
+        let (run, no) = (self.run.simple(), self.made.get());
+        let configuration = match self.dialect {
+            Dialect::A2a => "",
+            Dialect::Ra2a => r#","configuration":{"returnImmediately":false}"#,
+        };
+        format!(
+            r#"{{"message":{{"messageId":"{run}-{no}","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}{configuration}}}"#
+        )
+    }
+
+    fn post(&self, path: &str, method: &str, params: &str) -> Request<Full<Bytes>> {
+        let id = self.made.get();
+        self.made.set(id + 1);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        Request::post(path)
+            .header(header::HOST, &self.host)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, text/event-stream")
+            .header("a2a-version", "1.0")
+            .body(Full::from(body))
+            .expect("every part of it is a valid one")
+    }
+}

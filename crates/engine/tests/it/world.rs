@@ -1,0 +1,498 @@
+//! A world to test in: agents made of closures, the real store in a folder of its own, and engines that come
+//! and go there. Whatever waits here has a deadline and waits for a condition, never for a time.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{FutureExt, future::BoxFuture};
+use nuncio_engine::{
+    Agent, AgentError, Caller, Catalog, Engine, Error, Message, Next, Options, Outcome, Part, Parts, Profile,
+    Reply, Role, Submit, Task, TaskContext, TaskId,
+    clock::{Clock, Timestamp},
+    event::{self, Entry, Event},
+    store::{
+        Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage,
+        ListQuery, Load, NodeId, Opened, Settled, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow,
+        Webhook, WebhookError,
+    },
+};
+use nuncio_store::{OpenError, SqliteOptions, SqliteStore};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use uuid::Uuid;
+
+/// Far more than anything here takes, on a machine that does other things too.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// More cases of everything that is random, for nights and weekends.
+pub(crate) fn cases(by_default: u32, in_full: u32) -> u32 {
+    if std::env::var_os("NUNCIO_FULL").is_some() { in_full } else { by_default }
+}
+
+// ------------------------------------------------------------------------------------------------ agents
+
+type Running = BoxFuture<'static, Result<Outcome, AgentError>>;
+
+/// An agent made of a closure.
+pub(crate) struct Scripted {
+    profile: Profile,
+    run: Box<dyn Fn(TaskContext) -> Running + Send + Sync>,
+}
+
+impl Scripted {
+    pub(crate) fn new<F>(name: &str, run: impl Fn(TaskContext) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Outcome, AgentError>> + Send + 'static,
+    {
+        Self { profile: Profile::new(name, "an agent of a test"), run: Box::new(move |cx| run(cx).boxed()) }
+    }
+
+    pub(crate) fn limited(mut self, limit: Duration) -> Self {
+        self.profile.time_limit = Some(limit);
+        self
+    }
+}
+
+#[async_trait]
+impl Agent for Scripted {
+    fn profile(&self) -> Profile {
+        self.profile.clone()
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        (self.run)(cx).await
+    }
+}
+
+// ------------------------------------------------------------------------------------------------ worlds
+
+/// A folder with tasks in it, and what is needed to serve them.
+pub(crate) struct World {
+    folder: TempDir,
+    agents: Vec<Arc<dyn Agent>>,
+    options: Options,
+    clock: Option<Arc<dyn Clock>>,
+    sqlite: SqliteOptions,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            agents: vec![],
+            options: Options::default(),
+            clock: None,
+            sqlite: SqliteOptions::default(),
+        }
+    }
+
+    /// Adds an agent. The first one is the default of everything below.
+    pub(crate) fn agent<F>(self, name: &str, run: impl Fn(TaskContext) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Outcome, AgentError>> + Send + 'static,
+    {
+        self.scripted(Scripted::new(name, run))
+    }
+
+    pub(crate) fn scripted(mut self, agent: Scripted) -> Self {
+        self.agents.push(Arc::new(agent));
+        self
+    }
+
+    pub(crate) fn options(mut self, set: impl FnOnce(&mut Options)) -> Self {
+        set(&mut self.options);
+        self
+    }
+
+    pub(crate) fn clock(mut self, clock: &Arc<HandClock>) -> Self {
+        self.clock = Some(Arc::clone(clock) as Arc<dyn Clock>);
+        self
+    }
+
+    pub(crate) fn sqlite(mut self, options: SqliteOptions) -> Self {
+        self.sqlite = options;
+        self
+    }
+
+    /// Serves what is in the folder.
+    pub(crate) async fn start(&self) -> Engine {
+        self.start_on(self.open().await).await
+    }
+
+    /// The same, on a store that the test has its hands in.
+    pub(crate) async fn start_on(&self, store: Arc<dyn Store>) -> Engine {
+        let mut catalog = Catalog::default();
+        for agent in &self.agents {
+            catalog.add(Arc::clone(agent)).unwrap();
+        }
+        let mut parts = Parts::new(store, catalog);
+        parts.options = self.options.clone();
+        if let Some(clock) = &self.clock {
+            parts.clock = Arc::clone(clock);
+        }
+        Engine::start(parts).await.unwrap()
+    }
+
+    /// The store in the folder, once whoever had it before has let go of it.
+    pub(crate) async fn open(&self) -> Arc<dyn Store> {
+        let open = || match SqliteStore::open(self.folder.path(), self.sqlite.clone()) {
+            Ok(store) => Some(Arc::new(store) as Arc<dyn Store>),
+            Err(OpenError::Locked { .. }) => None,
+            Err(error) => panic!("{error}"),
+        };
+        until("the folder is free", async || open()).await
+    }
+
+    /// A life of the server: an engine on a runtime of its own, which can be cut off at any point.
+    pub(crate) fn life(&self) -> Life {
+        self.life_with(|store| store)
+    }
+
+    pub(crate) fn life_with(&self, wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>) -> Life {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.unwrap();
+        let engine = runtime.block_on(async { self.start_on(wrap(self.open().await)).await });
+        Life { runtime, engine }
+    }
+}
+
+/// One run of a server process.
+pub(crate) struct Life {
+    runtime: Runtime,
+    pub(crate) engine: Engine,
+}
+
+impl Life {
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(async { tokio::time::timeout(DEADLINE, future).await })
+            .expect("a life goes on within the deadline")
+    }
+
+    /// The process dies here and now: every task of it stops at its next await and nothing is tidied up.
+    pub(crate) fn cut(self) {
+        self.runtime.shutdown_background();
+    }
+}
+
+// --------------------------------------------------------------------------------------------- shorthand
+
+pub(crate) fn me() -> Caller {
+    Caller::local()
+}
+
+/// A message of one text, with an id of its own.
+pub(crate) fn said(text: impl Into<String>) -> Message {
+    Message::text(Uuid::now_v7().to_string(), Role::User, text)
+}
+
+/// A message of one structured value.
+pub(crate) fn data(value: Value) -> Message {
+    Message::of(Uuid::now_v7().to_string(), Role::User, vec![Part::data(value)])
+}
+
+pub(crate) fn to(agent: &str, text: &str) -> Submit {
+    Submit::new(agent, said(text))
+}
+
+pub(crate) fn reply_to(task: &Task, message: Message) -> Reply {
+    Reply { task: task.origin.id.to_string(), context: None, message, webhooks: vec![] }
+}
+
+/// The text of an artifact.
+pub(crate) fn text_of(task: &Task, artifact: &str) -> String {
+    let artifact = task.artifacts.iter().find(|one| one.id == artifact).expect("the artifact is there");
+    artifact.parts.iter().filter_map(Part::as_text).collect()
+}
+
+/// What a task's last status says.
+pub(crate) fn last_words(task: &Task) -> String {
+    task.status_message.as_ref().map(Message::joined_text).unwrap_or_default()
+}
+
+/// Waits for a condition.
+pub(crate) async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(started.elapsed() < DEADLINE, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, future).await.expect("it ends within the deadline")
+}
+
+/// What tests do with an engine, always as [`me`].
+pub(crate) trait EngineExt {
+    async fn send(&self, submit: Submit) -> Task;
+    /// Sends, and waits until the task has ended or waits for somebody.
+    async fn run(&self, submit: Submit) -> Task;
+    async fn answer(&self, task: &Task, message: Message) -> Result<Task, Error>;
+    async fn task(&self, id: TaskId) -> Task;
+    async fn settled(&self, task: &Task) -> Task;
+    /// Follows a task to its end.
+    async fn ended(&self, task: &Task) -> Task;
+    /// Waits until nobody holds the task and nothing of it is left in memory.
+    async fn parked(&self, task: &Task) -> Task;
+    async fn row(&self, id: TaskId) -> TaskRow;
+    async fn log(&self, id: TaskId) -> Vec<Entry>;
+    /// Checks all that must hold of a task at any time, and returns it.
+    async fn checked(&self, id: TaskId) -> Task;
+}
+
+impl EngineExt for Engine {
+    async fn send(&self, submit: Submit) -> Task {
+        within(self.submit(&me(), submit)).await.unwrap()
+    }
+
+    async fn run(&self, submit: Submit) -> Task {
+        let task = self.send(submit).await;
+        self.settled(&task).await
+    }
+
+    async fn answer(&self, task: &Task, message: Message) -> Result<Task, Error> {
+        within(self.reply(&me(), reply_to(task, message))).await
+    }
+
+    async fn task(&self, id: TaskId) -> Task {
+        within(self.get(&me(), &id.to_string())).await.unwrap()
+    }
+
+    async fn settled(&self, task: &Task) -> Task {
+        within(self.settle(&me(), task.clone())).await.unwrap()
+    }
+
+    async fn ended(&self, task: &Task) -> Task {
+        let mut follower = self.follow(&me(), &task.origin.id.to_string(), 0).await.unwrap();
+        let mut task = Task::new(task.origin.clone());
+        loop {
+            match within(follower.next()).await.unwrap() {
+                Next::Batch(batch) => batch.iter().for_each(|(_, entry)| task.apply(entry)),
+                Next::End => return task,
+                Next::Closing => panic!("the server stops"),
+            }
+        }
+    }
+
+    async fn parked(&self, task: &Task) -> Task {
+        let id = task.origin.id;
+        until("the task is parked", async || {
+            (self.row(id).await.node.is_none() && self.load().0 == 0).then_some(())
+        })
+        .await;
+        self.task(id).await
+    }
+
+    async fn row(&self, id: TaskId) -> TaskRow {
+        self.store().row(&TaskKey::Id(id)).await.unwrap().expect("the task is there")
+    }
+
+    async fn log(&self, id: TaskId) -> Vec<Entry> {
+        read_log(&**self.store(), id).await
+    }
+
+    async fn checked(&self, id: TaskId) -> Task {
+        check(self, id).await
+    }
+}
+
+/// The whole log, which must be without a gap.
+pub(crate) async fn read_log(store: &dyn Store, id: TaskId) -> Vec<Entry> {
+    let no = store.row(&TaskKey::Id(id)).await.unwrap().expect("the task is there").no;
+    let mut log = vec![];
+    loop {
+        let batches = store.log(no, log.len() as u64, 1 << 20).await.unwrap();
+        if batches.is_empty() {
+            return log;
+        }
+        for batch in batches {
+            assert_eq!(batch.first_seq, log.len() as u64 + 1, "the log has a gap or a repeat");
+            log.extend(event::decode(&batch.bytes).unwrap());
+        }
+    }
+}
+
+async fn check(engine: &Engine, id: TaskId) -> Task {
+    // The two readings are of one moment when nothing was committed between them.
+    let (row, task, log) = until("the task holds still", async || {
+        let row = engine.row(id).await;
+        let (task, log) = (engine.task(id).await, engine.log(id).await);
+        (engine.row(id).await.version == row.version).then_some((row, task, log))
+    })
+    .await;
+    let mut fold = Task::new(task.origin.clone());
+    for entry in &log {
+        let before = fold.state;
+        assert!(!before.is_terminal(), "{entry:?} after the end");
+        fold.apply(entry);
+        assert!(fold.state == before || before.may_become(fold.state), "{before:?} -> {:?}", fold.state);
+    }
+    let ends = log.iter().filter(|entry| is_end(entry.event())).count();
+    assert_eq!(ends, usize::from(fold.state.is_terminal()), "ends in the log");
+    assert_eq!(fold, task, "the fold of the whole log is what `get` says (also by way of a snapshot)");
+    assert_eq!(row.seq, log.len() as u64);
+    assert_eq!((row.state, row.status_at), (task.state, task.status_at), "lists show what the task says");
+    assert!(!row.state.is_terminal() || row.node.is_none(), "nobody holds an ended task");
+    task
+}
+
+pub(crate) fn is_end(event: &Event) -> bool {
+    matches!(event, Event::Status(status) if status.state.is_terminal())
+}
+
+// ------------------------------------------------------------------------------------------------- clock
+
+/// A clock that stands still until it is moved.
+pub(crate) struct HandClock(AtomicI64);
+
+impl HandClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicI64::new(1_700_000_000_000)))
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        self.0.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+
+    fn new_id(&self) -> Uuid {
+        Uuid::now_v7()
+    }
+
+    fn chance(&self) -> f64 {
+        0.5
+    }
+}
+
+// ------------------------------------------------------------------------------------------------- store
+
+/// On which side of a commit a hook is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    Before,
+    /// It is durable, and whoever committed does not know yet.
+    After,
+}
+
+type Hook = dyn Fn(Moment, &Change) -> BoxFuture<'static, ()> + Send + Sync;
+
+/// The real store with a hand on its commits: they wait for what the hook returns.
+pub(crate) struct Hooked {
+    store: Arc<dyn Store>,
+    hook: Box<Hook>,
+    /// How many snapshots were kept, and how many bytes of them.
+    pub(crate) snapshots: Mutex<Vec<usize>>,
+}
+
+impl Hooked {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        hook: impl Fn(Moment, &Change) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, hook: Box::new(hook), snapshots: Mutex::default() })
+    }
+}
+
+#[async_trait]
+impl Store for Hooked {
+    async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
+        (self.hook)(Moment::Before, &change).await;
+        let committed = self.store.commit(change.clone()).await;
+        (self.hook)(Moment::After, &change).await;
+        committed
+    }
+    async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {
+        self.snapshots.lock().unwrap().push(fold.len());
+        self.store.put_snapshot(task, seq, fold).await
+    }
+
+    async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
+        self.store.open(key).await
+    }
+    async fn row(&self, key: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
+        self.store.row(key).await
+    }
+    async fn log(&self, task: TaskNo, after: u64, max: usize) -> Result<Vec<StoredBatch>, StoreError> {
+        self.store.log(task, after, max).await
+    }
+    async fn journal(&self, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
+        self.store.journal(task).await
+    }
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        self.store.list(query).await
+    }
+    async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
+        self.store.idempotent(owner, key).await
+    }
+    async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
+        self.store.live_children(parent).await
+    }
+    async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
+        self.store.heartbeat(node, until).await
+    }
+    async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError> {
+        self.store.claim(node, now, limit).await
+    }
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.store.next_due().await
+    }
+    async fn load(&self) -> Result<Load, StoreError> {
+        self.store.load().await
+    }
+    async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
+        self.store.put_webhook(task, hook, cap).await
+    }
+    async fn webhooks(&self, task: TaskNo) -> Result<Vec<Webhook>, StoreError> {
+        self.store.webhooks(task).await
+    }
+    async fn delete_webhook(&self, task: TaskNo, id: &str) -> Result<bool, StoreError> {
+        self.store.delete_webhook(task, id).await
+    }
+    async fn claim_deliveries(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        lease: Duration,
+        limit: usize,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        self.store.claim_deliveries(node, now, lease, limit).await
+    }
+    async fn next_delivery_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.store.next_delivery_due().await
+    }
+    async fn settle_delivery(&self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
+        self.store.settle_delivery(task, hook, settled).await
+    }
+    async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.store.dead_letters(limit).await
+    }
+    async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
+        self.store.replay_dead_letters(delivery, now).await
+    }
+    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.store.expire(before, limit).await
+    }
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.store.ready().await
+    }
+    async fn close(&self) -> Result<(), StoreError> {
+        self.store.close().await
+    }
+}

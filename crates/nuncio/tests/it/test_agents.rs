@@ -1,0 +1,147 @@
+//! Agents whose work can be checked from outside, and the process that serves them.
+//!
+//! The process is this very test binary, started again with the name of the test below: so it is always built
+//! together with the tests that kill it, and never installed beside `nuncio`.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
+
+use nuncio::{Nuncio, prelude::*};
+
+const DATA: &str = "NUNCIO_TEST_AGENTS_DATA";
+const LISTEN: &str = "NUNCIO_TEST_AGENTS_LISTEN";
+
+/// Steps of a task of `ledger`.
+pub(crate) const STEPS: u32 = 20;
+/// Chunks of a task of `chunks`.
+pub(crate) const CHUNKS: u32 = 200;
+/// The chunk after which `chunks` waits for its gate.
+pub(crate) const GATE: u32 = 190;
+
+/// The lines that `ledger` wrote, in their order: what its steps did to the world.
+pub(crate) fn ledger_file(data: &Path) -> PathBuf {
+    data.join("ledger")
+}
+
+/// A task of `chunks` whose message is this name passes its gate when this file exists.
+pub(crate) fn gate_file(data: &Path, name: &str) -> PathBuf {
+    data.join(format!("gate-{name}"))
+}
+
+/// The command that serves these agents.
+pub(crate) fn command(data: &Path, listen: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["test_agents::serves_until_it_is_killed", "--exact", "--ignored", "--nocapture"]);
+    command.env(DATA, data).env(LISTEN, listen);
+    command
+}
+
+#[test]
+#[ignore = "not a test: the server that the crash and resume tests start in a process of its own"]
+fn serves_until_it_is_killed() {
+    let Some(data) = std::env::var_os(DATA).map(PathBuf::from) else { return };
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
+    std::fs::create_dir_all(&data).unwrap();
+    let nuncio = Nuncio::new()
+        .agent(Ledger::open(&ledger_file(&data)))
+        .agent(Chunks { data: data.clone() })
+        .data(data)
+        .listen(std::env::var(LISTEN).unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let running = nuncio.start().await.unwrap();
+        print!("{}", running.places());
+        std::io::stdout().flush().unwrap();
+        std::future::pending::<()>().await;
+    });
+}
+
+/// Every step writes one line into a file, with the message of the task, its own number and the process that
+/// does it, and returns that process. So the file and the result tell whether a finished step was redone.
+struct Ledger {
+    file: Arc<File>,
+}
+
+impl Ledger {
+    fn open(path: &Path) -> Self {
+        let file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+        Self { file: Arc::new(file) }
+    }
+
+    /// Has the line on the disk when it returns.
+    async fn write(&self, line: String) -> Result<(), AgentError> {
+        let file = Arc::clone(&self.file);
+        let write = move || (&*file).write_all(line.as_bytes()).and_then(|()| file.sync_data());
+        tokio::task::spawn_blocking(write).await.map_err(AgentError::failed)?.map_err(AgentError::failed)
+    }
+}
+
+#[async_trait]
+impl Agent for Ledger {
+    fn profile(&self) -> Profile {
+        Profile::new("ledger", "Does a number of steps, and writes each of them down.")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let (name, me) = (cx.text(), std::process::id());
+        for n in 1..=STEPS {
+            let by = cx
+                .step(&format!("step-{n}"), async |step| {
+                    // Said inside, so it is said again when the step is redone, in place of what was said.
+                    let say = |text: String| Chunk::text(format!("step-{n}"), text);
+                    step.artifact(say(format!("begun by {me}, "))).await?;
+                    step.sleep(PAUSE).await?;
+                    self.write(format!("{name} {n} {me}\n")).await?;
+                    step.sleep(PAUSE).await?;
+                    step.artifact(say(format!("done by {me}")).last()).await?;
+                    Ok(me)
+                })
+                .await?;
+            // Said outside, so it is said once.
+            cx.artifact(Chunk::text("ledger", format!("{n} by {by}\n"))).await?;
+            cx.progress(n.into(), Some(STEPS.into()), "").await?;
+        }
+        Ok(Outcome::said(format!("{name}: {STEPS} steps are done.")))
+    }
+}
+
+/// One artifact in many chunks, a few at a time, so that whoever follows is live. Shortly before the end it
+/// waits for a file.
+struct Chunks {
+    data: PathBuf,
+}
+
+#[async_trait]
+impl Agent for Chunks {
+    fn profile(&self) -> Profile {
+        Profile::new("chunks", "Makes one artifact in many chunks.")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        const AT_ONCE: u32 = 5;
+        const PAUSE: Duration = Duration::from_millis(5);
+        let gate = gate_file(&self.data, &cx.text());
+        for n in 1..=CHUNKS {
+            cx.artifact(Chunk::text("chunks", format!("chunk {n} \u{2713}\n"))).await?;
+            if n == GATE {
+                cx.step("gate", async |step| {
+                    while !gate.exists() {
+                        step.sleep(PAUSE).await?;
+                    }
+                    Ok(())
+                })
+                .await?;
+            } else if n % AT_ONCE == 0 {
+                cx.step(&format!("pause-{n}"), async |step| step.sleep(PAUSE).await).await?;
+            }
+        }
+        Ok(Outcome::done())
+    }
+}
