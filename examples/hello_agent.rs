@@ -1,6 +1,6 @@
 //! An agent with one durable step and one question, served in every dialect at once:
-//! `cargo run --example hello_agent`. It is an A2A agent at http://127.0.0.1:8080 and an MCP tool at
-//! http://127.0.0.1:8080/mcp. Stop the server while it asks, start it again, then answer: it goes on.
+//! `cargo run --example hello_agent`, then `nuncio send -a http://127.0.0.1:8080 Hi`. Stop the server while it
+//! asks, start it again, then answer: it goes on.
 
 use std::time::SystemTime;
 

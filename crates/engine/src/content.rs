@@ -40,6 +40,11 @@ impl Message {
         Self { id: id.into(), role, parts, metadata: None, extensions: vec![], reference_task_ids: vec![] }
     }
 
+    /// About how many bytes the message holds.
+    pub fn size(&self) -> usize {
+        self.parts.iter().map(Part::size).sum()
+    }
+
     /// All text parts, joined by newlines.
     pub fn joined_text(&self) -> String {
         let texts: Vec<&str> = self.parts.iter().filter_map(Part::as_text).collect();

@@ -17,12 +17,13 @@ use serde_json::Value;
 use crate::{
     agent::AgentError,
     commands::submit::Submit,
+    error::Error,
     content::{Message, Part, Role},
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
     head::Mark,
     journal::Record,
     question::{Answer, Ask, Question},
-    run::{Artifacts, Run},
+    run::{Artifacts, Run, Wait},
     task::{Task, TaskId},
 };
 
@@ -50,6 +51,8 @@ struct Line {
     begun: HashSet<String>,
     /// A barrier is under way.
     occupied: bool,
+    /// Why nothing can be done here.
+    misused: Option<String>,
 }
 
 impl TaskContext {
@@ -136,10 +139,7 @@ impl TaskContext {
         event: impl FnOnce(&mut Artifacts<'_>) -> Result<Event, AgentError>,
     ) -> Result<bool, AgentError> {
         let mark = {
-            let mut line = self.lock();
-            if line.occupied {
-                return Err(self.occupied());
-            }
+            let mut line = self.vacant()?;
             line.emitted = Mark { n: line.emitted.n + 1, trail: extend(line.emitted.trail, kind) };
             if line.emitted.n <= line.before.n {
                 if line.emitted.n == line.before.n && line.emitted.trail != line.before.trail {
@@ -173,6 +173,7 @@ impl TaskContext {
                 ))
             });
         }
+        let unkept = |e| AgentError::Misuse(format!("the result of step {name:?} cannot be kept: {e}"));
         self.run.born().await;
         let busy = self.run.busy();
         let result = body(StepContext {
@@ -181,14 +182,16 @@ impl TaskContext {
             begun: Mutex::default(),
         })
         .await;
-        let kept = match &result {
-            Ok(value) => Ok(serde_json::to_value(value).map_err(|e| {
-                AgentError::Misuse(format!("the result of step {name:?} cannot be kept: {e}"))
-            })?),
-            Err(AgentError::Failed(why)) => Err(why.clone()),
-            Err(_) => return result,
+        // What is returned now is what a restart would return: read back from what is kept.
+        let (kept, result) = match result {
+            Ok(value) => {
+                let value = serde_json::to_value(value).map_err(unkept)?;
+                (Ok(value.clone()), Ok(serde_json::from_value(value).map_err(unkept)?))
+            }
+            Err(AgentError::Failed(why)) => (Err(why.clone()), Err(AgentError::Failed(why))),
+            Err(error) => return Err(error),
         };
-        self.run.record(Record::Step { at, name: name.into(), result: kept }, None).await;
+        self.run.record(Record::Step { at, name: name.into(), result: kept }, None).await?;
         drop(busy);
         result
     }
@@ -233,7 +236,7 @@ impl TaskContext {
         let id = at.replace('#', "q");
         if !self.run.replayed(|replay| replay.asked(&at, &text))? {
             let question = Question { id: id.clone(), text: text.clone(), ask };
-            self.run.record(Record::Asked { at, text }, Some(Event::Question(question))).await;
+            self.run.record(Record::Asked { at, text }, Some(Event::Question(question))).await?;
         }
         // Not parked yet, or another branch is at work: a cancel must not wait for the grace period.
         tokio::select! {
@@ -247,15 +250,26 @@ impl TaskContext {
     /// When this task is canceled, so is that one.
     pub async fn call(&self, agent: &str, mut input: Message) -> Result<Task, AgentError> {
         let (at, _occupied) = self.place()?;
+        if let Some(task) = self.run.replayed(|replay| replay.called(&at, agent))? {
+            return Ok(task);
+        }
         // Named by its place, so that a replayed call is the same call.
         input.id = format!("{}{at}", self.run.origin.id);
         self.run.born().await;
-        let _busy = self.run.busy();
+        let calling = self.run.calling();
         let submit = Submit::child(&self.run, agent, input, &at);
-        let task = self.run.engine.call(submit).await.map_err(AgentError::failed)?;
+        let task = self.run.engine.call(submit).await.map_err(|error| match error {
+            Error::KeyReused => AgentError::Nondeterministic(format!(
+                "at {at:?} it called with other words than before the restart"
+            )),
+            error => AgentError::failed(error),
+        })?;
         if self.run.is_canceled() {
             return Err(AgentError::Canceled);
         }
+        let record = Record::Called { at, agent: agent.to_owned(), task: Box::new(task.clone()) };
+        self.run.record(record, None).await?;
+        drop(calling);
         Ok(task)
     }
 
@@ -267,26 +281,39 @@ impl TaskContext {
             Some(until) => until,
             None => {
                 let until = clock.now().after(length);
-                self.run.record(Record::Slept { at, until }, None).await;
+                self.run.record(Record::Slept { at, until }, None).await?;
                 until
             }
         };
         let left = until.since(clock.now());
-        let _waiting = (left > LONGEST_HELD_SLEEP).then(|| self.run.wait_in(&self.scope, Some(until)));
+        let _waiting = (left > LONGEST_HELD_SLEEP).then(|| self.run.wait_in(&self.scope, Wait::Until(until)));
         tokio::select! {
             () = self.run.canceled() => Err(AgentError::Canceled),
             () = tokio::time::sleep(left) => Ok(()),
         }
     }
 
-    /// A line of work that may run beside others. The name is its identity across restarts.
+    /// A line of work that may run beside others. The name is its identity across restarts: there is one
+    /// branch of a name, and it has no `/` or `#` in it.
+    ///
+    /// A branch is at work until it is dropped, and a task is only parked when all of its lines wait. So move
+    /// it into the future that uses it.
     pub fn branch(&self, name: &str) -> Branch {
         let scope = match self.scope.as_str() {
             "" => name.to_owned(),
             outer => format!("{outer}/{name}"),
         };
-        self.run.enter_branch();
-        Branch(Self::line(Arc::clone(&self.run), scope))
+        let misused = if name.is_empty() || name.contains(['/', '#']) {
+            Some(format!("a branch's name is not empty and has no '/' or '#', unlike {name:?}"))
+        } else if !self.run.enter_branch(&scope) {
+            Some(format!("there was a branch {scope:?} before: its name is its identity, so there is only one"))
+        } else {
+            None
+        };
+        let entered = misused.is_none();
+        let line = Self::line(Arc::clone(&self.run), scope);
+        line.lock().misused = misused;
+        Branch { line, entered }
     }
 
     /// Whether the task is to end.
@@ -302,20 +329,23 @@ impl TaskContext {
 
     /// The place of the next barrier, which is the only one of this line until the guard is dropped.
     fn place(&self) -> Result<(String, Occupied<'_>), AgentError> {
-        let mut line = self.lock();
-        if line.occupied {
-            return Err(self.occupied());
-        }
+        let mut line = self.vacant()?;
         line.occupied = true;
         line.ordinal += 1;
         Ok((format!("{}#{}", self.scope, line.ordinal), Occupied(self)))
     }
 
-    fn occupied(&self) -> AgentError {
-        AgentError::Misuse(
-            "a step, a question or a sleep is under way in this context: inside a step use the context it is given, and beside it a branch"
-                .into(),
-        )
+    /// The line, if something can be done in it now.
+    fn vacant(&self) -> Result<std::sync::MutexGuard<'_, Line>, AgentError> {
+        let line = self.lock();
+        match &line.misused {
+            Some(why) => Err(AgentError::Misuse(why.clone())),
+            None if line.occupied => Err(AgentError::Misuse(
+                "a step, a question or a sleep is under way in this context: inside a step use the context it is given, and beside it a branch"
+                    .into(),
+            )),
+            None => Ok(line),
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Line> {
@@ -326,7 +356,7 @@ impl TaskContext {
 impl Drop for TaskContext {
     fn drop(&mut self) {
         let line = self.lock();
-        if line.emitted.n < line.before.n {
+        if line.emitted.n < line.before.n && line.misused.is_none() {
             self.run.fell_short(&self.scope);
         }
     }
@@ -341,19 +371,24 @@ impl Drop for Occupied<'_> {
 }
 
 /// A context of a line of work that runs beside others.
-pub struct Branch(TaskContext);
+pub struct Branch {
+    line: TaskContext,
+    entered: bool,
+}
 
 impl std::ops::Deref for Branch {
     type Target = TaskContext;
 
     fn deref(&self) -> &TaskContext {
-        &self.0
+        &self.line
     }
 }
 
 impl Drop for Branch {
     fn drop(&mut self) {
-        self.0.run.leave_branch();
+        if self.entered {
+            self.line.run.leave_branch(&self.line.scope);
+        }
     }
 }
 
@@ -484,14 +519,19 @@ impl Chunk {
     }
 }
 
+/// What is not a number (0/0) is no progress: JSON, and with it the log, has no word for it.
 fn progress(done: f64, total: Option<f64>, text: String) -> Progress {
-    Progress { done, total, text: (!text.is_empty()).then_some(text) }
+    Progress {
+        done: if done.is_finite() { done } else { 0.0 },
+        total: total.filter(|total| total.is_finite()),
+        text: (!text.is_empty()).then_some(text),
+    }
 }
 
-/// A short hash that grows with every emission (FNV-1a over the kinds).
+/// A short hash that grows with every emission (FNV-1a over the kinds, each with an end that no text has).
 fn extend(trail: u32, kind: &str) -> u32 {
     let seed = if trail == 0 { 0x811c_9dc5 } else { trail };
-    kind.bytes().fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    kind.bytes().chain([0xff]).fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Forms on the wire are flat objects of primitives; anything else would be refused by some protocol.

@@ -239,7 +239,7 @@ impl Engine {
         self.0.closing()
     }
 
-    /// How many tasks run here, and about how many wait.
+    /// How many tasks run here (those that wait for another task not counted), and about how many wait.
     pub fn load(&self) -> (usize, u64) {
         (self.0.running.load(Ordering::Relaxed), self.0.queued.load(Ordering::Relaxed))
     }
@@ -389,10 +389,32 @@ impl Inner {
         Permit(Arc::clone(self))
     }
 
+    /// A task that waits for one it called needs no place meanwhile. It gets it back at once, also beyond the
+    /// cap: what it holds it holds already.
+    pub(crate) fn lend_place(&self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.wake_queue();
+    }
+
+    pub(crate) fn take_place_back(&self) {
+        self.running.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn wake_queue(&self) {
+        if self.queued.load(Ordering::Acquire) > 0 {
+            self.claims.notify_one();
+        }
+    }
+
     /// Whether one more task may wait; counts it if so.
     pub(crate) fn enqueue(&self) -> bool {
         let fits = |queued: u64| (queued < self.options.max_queued).then_some(queued + 1);
         self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    /// A task that was counted did not come to wait after all.
+    pub(crate) fn unqueue(&self) {
+        let _ = self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, |queued| queued.checked_sub(1));
     }
 
     /// A task became due that nobody holds.
@@ -413,8 +435,12 @@ impl Inner {
         self.lock_runs().insert(run.origin.id, Arc::clone(run));
     }
 
+    /// Forgets a run, and not the one that may have followed it already.
     pub(crate) fn leave(&self, run: &Run) {
-        self.lock_runs().remove(&run.origin.id);
+        let mut runs = self.lock_runs();
+        if runs.get(&run.origin.id).is_some_and(|known| std::ptr::eq(&raw const **known, run)) {
+            runs.remove(&run.origin.id);
+        }
     }
 
     /// The run of a task on this node.
@@ -448,9 +474,7 @@ pub(crate) struct Permit(Arc<Inner>);
 impl Drop for Permit {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::AcqRel);
-        if self.0.queued.load(Ordering::Acquire) > 0 {
-            self.0.claims.notify_one();
-        }
+        self.0.wake_queue();
     }
 }
 

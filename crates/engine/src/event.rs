@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Timestamp,
-    content::{Message, Metadata, Part},
+    content::{Message, Metadata, Part, json_size},
     question::{Answer, Question},
     task::State,
 };
@@ -34,6 +34,24 @@ pub enum Event {
     Question(Question),
     /// A question was answered; the task goes on.
     Answer(Answered),
+}
+
+impl Event {
+    /// About how many bytes it holds.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Message(message) => message.size(),
+            Self::Status(status) => status.message.as_ref().map_or(0, Message::size),
+            Self::Artifact(chunk) => chunk.parts.iter().map(Part::size).sum(),
+            Self::Progress(progress) => progress.text.as_ref().map_or(0, String::len),
+            Self::Log(line) => line.text.len(),
+            Self::Question(question) => question.size(),
+            Self::Answer(answered) => match &answered.answer {
+                Answer::Accept(data) => json_size(data),
+                Answer::Decline | Answer::Cancel | Answer::Unavailable => 0,
+            },
+        }
+    }
 }
 
 /// A change of state, with what the agent says about it.

@@ -7,7 +7,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -17,10 +17,12 @@ use crate::{
     error::Error,
     event::{self, Batch, Event},
     store::{Store, TaskNo, TaskRow},
+    task::TaskId,
 };
 
-/// Entries that the ring keeps per followed task.
+/// Entries that the ring keeps per followed task, and bytes of content in them.
 const RING_ENTRIES: usize = 256;
+const RING_BYTES: usize = 256 * 1024;
 /// What a follower reads from the store at once.
 const READ_BYTES: usize = 256 * 1024;
 /// A follower of a store that other processes write to looks again after this, whatever it was told.
@@ -44,7 +46,10 @@ pub struct Follower {
     closing: watch::Receiver<bool>,
     channel: Arc<Channel>,
     task: TaskNo,
+    id: TaskId,
     cursor: u64,
+    /// What the log held when the follower was made.
+    known: u64,
     /// Whether the log may hold more than the channel has told.
     look: bool,
     ended: bool,
@@ -65,7 +70,8 @@ impl Follower {
         }
         let ended = row.state.is_terminal() && after == row.seq;
         let channel = hub.join(row.no);
-        Ok(Self { store, hub, closing, channel, task: row.no, cursor: after, look: true, ended })
+        let (task, id, known) = (row.no, row.id, row.seq);
+        Ok(Self { store, hub, closing, channel, task, id, cursor: after, known, look: true, ended })
     }
 
     /// The sequence number after which it continues.
@@ -93,6 +99,10 @@ impl Follower {
             if self.look || latest > self.cursor {
                 if let Some(batch) = self.read_log().await? {
                     return Ok(self.deliver(batch));
+                }
+                if latest.max(self.known) > self.cursor {
+                    // It ended and expired before this follower had read it: there is no more to wait for.
+                    return Err(Error::NoSuchTask(self.id.to_string()));
                 }
                 self.look = false;
             }
@@ -135,40 +145,42 @@ fn ends(event: &Event) -> bool {
 /// Where committed batches meet those who follow.
 #[derive(Default)]
 pub(crate) struct Hub {
-    shards: [Mutex<HashMap<TaskNo, Weak<Channel>>>; 16],
+    shards: [Mutex<HashMap<TaskNo, Followed>>; 16],
+}
+
+/// A task that somebody follows, and how many do.
+struct Followed {
+    channel: Arc<Channel>,
+    followers: usize,
 }
 
 impl Hub {
     /// Tells followers what was committed. Does nothing when nobody follows.
     pub(crate) fn publish(&self, task: TaskNo, batch: impl FnOnce() -> Batch) {
-        if let Some(channel) = self.find(task) {
+        let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
+        if let Some(channel) = channel {
             channel.push(batch());
         }
     }
 
-    fn find(&self, task: TaskNo) -> Option<Arc<Channel>> {
-        lock(self.shard(task)).get(&task).and_then(Weak::upgrade)
-    }
-
     fn join(&self, task: TaskNo) -> Arc<Channel> {
         let mut shard = lock(self.shard(task));
-        if let Some(channel) = shard.get(&task).and_then(Weak::upgrade) {
-            return channel;
-        }
-        let channel = Arc::new(Channel::default());
-        shard.insert(task, Arc::downgrade(&channel));
-        channel
+        let followed =
+            shard.entry(task).or_insert_with(|| Followed { channel: Arc::default(), followers: 0 });
+        followed.followers += 1;
+        Arc::clone(&followed.channel)
     }
 
     fn leave(&self, task: TaskNo) {
         let mut shard = lock(self.shard(task));
-        // The leaving follower still holds its own reference.
-        if shard.get(&task).is_some_and(|channel| channel.strong_count() <= 1) {
+        let Some(followed) = shard.get_mut(&task) else { return };
+        followed.followers -= 1;
+        if followed.followers == 0 {
             shard.remove(&task);
         }
     }
 
-    fn shard(&self, task: TaskNo) -> &Mutex<HashMap<TaskNo, Weak<Channel>>> {
+    fn shard(&self, task: TaskNo) -> &Mutex<HashMap<TaskNo, Followed>> {
         &self.shards[task.0 as usize % self.shards.len()]
     }
 }
@@ -181,8 +193,10 @@ struct Channel {
 
 #[derive(Default)]
 struct Recent {
-    ring: VecDeque<Batch>,
+    /// Each with the bytes that it holds.
+    ring: VecDeque<(Batch, usize)>,
     entries: usize,
+    bytes: usize,
     /// The highest sequence number that was published.
     latest: u64,
 }
@@ -193,18 +207,19 @@ impl Channel {
     }
 
     fn push(&self, batch: Batch) {
+        let bytes = batch.entries.iter().map(|entry| entry.event().size()).sum();
         let mut recent = self.lock();
-        let expected = recent.ring.back().map(|last| last.last_seq() + 1);
+        let expected = recent.ring.back().map(|(last, _)| last.last_seq() + 1);
         if expected.is_some_and(|expected| expected != batch.first_seq) {
             // Out of order: whoever needs the rest reads the log.
-            recent.ring.clear();
-            recent.entries = 0;
+            recent.clear();
         }
         recent.latest = recent.latest.max(batch.last_seq());
         recent.entries += batch.entries.len();
-        recent.ring.push_back(batch);
-        while recent.entries > RING_ENTRIES && recent.ring.len() > 1 {
-            recent.entries -= recent.ring.pop_front().map_or(0, |old| old.entries.len());
+        recent.bytes += bytes;
+        recent.ring.push_back((batch, bytes));
+        while (recent.entries > RING_ENTRIES || recent.bytes > RING_BYTES) && recent.ring.len() > 1 {
+            recent.drop_oldest();
         }
         drop(recent);
         self.changed.notify_waiters();
@@ -213,7 +228,7 @@ impl Channel {
     /// What follows the cursor, if the ring has it; else the highest number that was published.
     fn after(&self, cursor: u64) -> Result<Batch, u64> {
         let recent = self.lock();
-        let next = recent.ring.iter().find(|batch| batch.last_seq() > cursor);
+        let next = recent.ring.iter().map(|(batch, _)| batch).find(|batch| batch.last_seq() > cursor);
         let Some(batch) = next.filter(|batch| batch.first_seq <= cursor + 1) else {
             return Err(recent.latest);
         };
@@ -221,6 +236,19 @@ impl Channel {
             0 => batch.clone(),
             known => Batch { first_seq: cursor + 1, entries: batch.entries[known..].into() },
         })
+    }
+}
+
+impl Recent {
+    fn drop_oldest(&mut self) {
+        let Some((batch, bytes)) = self.ring.pop_front() else { return };
+        self.entries -= batch.entries.len();
+        self.bytes -= bytes;
+    }
+
+    fn clear(&mut self) {
+        self.ring.clear();
+        (self.entries, self.bytes) = (0, 0);
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     agent::AgentError, clock::Timestamp, error::Error, event::FormatError, question::Answer,
-    store::JournalRecord,
+    store::JournalRecord, task::Task,
 };
 
 const FORMAT: u8 = 1;
@@ -27,6 +27,8 @@ pub(crate) enum Record {
     Answered { question: String, answer: Answer },
     /// A sleep began.
     Slept { at: String, until: Timestamp },
+    /// A called task ended like this. Kept whole: the called task may expire before its caller ends.
+    Called { at: String, agent: String, task: Box<Task> },
 }
 
 impl Record {
@@ -56,6 +58,8 @@ pub(crate) struct Replay {
     asked: HashMap<String, String>,
     answers: HashMap<String, Answer>,
     sleeps: HashMap<String, Timestamp>,
+    calls: HashMap<String, (String, Box<Task>)>,
+    records: u64,
 }
 
 impl Replay {
@@ -68,12 +72,29 @@ impl Replay {
     }
 
     pub(crate) fn add(&mut self, record: Record) {
+        self.records += 1;
         match record {
             Record::Step { at, name, result } => drop(self.steps.insert(at, (name, result))),
             Record::Asked { at, text } => drop(self.asked.insert(at, text)),
             Record::Answered { question, answer } => drop(self.answers.insert(question, answer)),
             Record::Slept { at, until } => drop(self.sleeps.insert(at, until)),
+            Record::Called { at, agent, task } => drop(self.calls.insert(at, (agent, task))),
         }
+    }
+
+    /// Adds what another reading of the same journal found.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.steps.extend(other.steps);
+        self.asked.extend(other.asked);
+        self.answers.extend(other.answers);
+        self.sleeps.extend(other.sleeps);
+        self.calls.extend(other.calls);
+        self.records = self.records.max(other.records);
+    }
+
+    /// How many records there are.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
     }
 
     /// What the step at this place returned, if it ended.
@@ -108,12 +129,25 @@ impl Replay {
         Ok(self.sleeps.get(at).copied())
     }
 
+    /// How the call at this place ended, if it did.
+    pub(crate) fn called(&self, at: &str, agent: &str) -> Result<Option<Task>, AgentError> {
+        self.same_kind(at, "call", self.calls.contains_key(at))?;
+        match self.calls.get(at) {
+            None => Ok(None),
+            Some((recorded, task)) if recorded == agent => Ok(Some(Task::clone(task))),
+            Some((recorded, _)) => {
+                Err(differs(at, &format!("call of {recorded:?}"), &format!("call of {agent:?}")))
+            }
+        }
+    }
+
     /// At a place where nothing of the wanted kind is recorded, nothing of another kind may be either.
     fn same_kind(&self, at: &str, wanted: &str, found: bool) -> Result<(), AgentError> {
         let there = [
             ("step", self.steps.contains_key(at)),
             ("question", self.asked.contains_key(at)),
             ("sleep", self.sleeps.contains_key(at)),
+            ("call", self.calls.contains_key(at)),
         ];
         match there.iter().find(|(_, there)| *there && !found) {
             Some((other, _)) => Err(differs(at, other, wanted)),

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::content::{Message, Part, Role};
+use crate::content::{Message, Part, Role, json_size};
 
 /// What an agent wants to know before it goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,6 +102,16 @@ impl Question {
         };
         let parts = vec![Part::text(&self.text), Part::data(Value::Object(data))];
         Message::of(format!("{task}-{seq}"), Role::Agent, parts)
+    }
+
+    /// About how many bytes the question holds.
+    pub fn size(&self) -> usize {
+        let ask = match &self.ask {
+            Ask::Form { schema } => json_size(schema),
+            Ask::Sample { system, .. } => system.as_ref().map_or(0, String::len),
+            Ask::Authorization { url } => url.len(),
+        };
+        self.text.len() + ask
     }
 
     /// Reads a message as the answer to this question.

@@ -4,9 +4,12 @@
 //! The agent's side only puts things in and waits; the driver's side (`runner.rs`) takes them out, commits
 //! them, and says how far it got. Neither holds the lock across an await.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::sync::Notify;
@@ -19,9 +22,9 @@ use crate::{
     event::{Entry, Event, Status},
     head::{Head, Mark},
     journal::{Record, Replay},
-    question::Answer,
+    question::{Answer, Question},
     store::JournalRecord,
-    task::{Origin, State, Task},
+    task::{Origin, State, Task, state_while_asking},
 };
 
 /// How much may wait for a commit before an emitting agent has to.
@@ -52,6 +55,8 @@ struct Shared {
     replay: Replay,
     entries: Vec<Entry>,
     entry_bytes: usize,
+    /// The state that the entries lead to, where they do.
+    state: Option<(State, Timestamp)>,
     journal: Vec<JournalRecord>,
     /// Things put in since the start of the run, and how many of them are durable.
     queued: u64,
@@ -62,16 +67,33 @@ struct Shared {
     events: u64,
     /// Artifacts by position, each with the scope that writes it in this run.
     artifacts: Vec<(String, Option<String>)>,
-    /// Branches that exist, and effects that wait for somebody else.
-    branches: usize,
-    branches_waiting: usize,
-    root_waiting: bool,
-    /// Steps and calls under way.
+    /// Questions without an answer, oldest first, with the state that each puts the task into and since when.
+    open: Vec<(String, State, Timestamp)>,
+    /// The lines of work that exist, by scope, and all scopes that ever did in this run.
+    lines: HashMap<String, Line>,
+    scopes: HashSet<String>,
+    /// Steps and calls under way, and how many of them are calls.
     busy: usize,
-    /// When a parked task wants to go on by itself.
-    wake_at: Option<Timestamp>,
+    calls: usize,
     /// A scope that did not emit all that it had emitted before.
     short: Option<String>,
+}
+
+/// One line of work: the root, or a branch.
+#[derive(Default)]
+struct Line {
+    /// Branches that came out of it. While there are any, it waits for them and they are what counts.
+    branches: usize,
+    /// What it waits for, while it does.
+    waits: Option<Wait>,
+}
+
+/// What a line of work waits for outside of the run.
+pub(crate) enum Wait {
+    /// The answer to this question.
+    Answer(String),
+    /// This time.
+    Until(Timestamp),
 }
 
 /// What the driver takes out to commit.
@@ -94,6 +116,9 @@ impl Run {
         replay: Replay,
         born: bool,
     ) -> Self {
+        let shown_since = |(_, question): &(u64, Question)| {
+            (question.id.clone(), state_while_asking(question), task.status_at)
+        };
         let mut run = Self {
             origin: task.origin.clone(),
             profile,
@@ -109,17 +134,18 @@ impl Run {
                 head,
                 entries: vec![],
                 entry_bytes: 0,
+                state: None,
                 journal: vec![],
                 queued: 0,
                 durable: 0,
                 born,
                 events: task.seq,
                 artifacts: task.artifacts.iter().map(|artifact| (artifact.id.clone(), None)).collect(),
-                branches: 0,
-                branches_waiting: 0,
-                root_waiting: false,
+                open: task.questions.iter().map(shown_since).collect(),
+                lines: HashMap::from([(String::new(), Line::default())]),
+                scopes: HashSet::new(),
                 busy: 0,
-                wake_at: None,
+                calls: 0,
                 short: None,
             }),
             engine,
@@ -174,9 +200,9 @@ impl Run {
 
     fn check_caps(&self, shared: &Shared, size: usize) -> Result<(), AgentError> {
         let limits = &self.engine.options.limits;
-        if shared.events >= limits.events_per_task {
+        if shared.events.max(shared.replay.records()) >= limits.events_per_task {
             return Err(AgentError::Misuse(format!(
-                "events_per_task: a task has at most {} events",
+                "events_per_task: a task has at most {} events, and as many steps",
                 limits.events_per_task
             )));
         }
@@ -210,45 +236,40 @@ impl Run {
     }
 
     /// Puts a record, and an event with it, and waits until both are durable.
-    pub(crate) async fn record(&self, record: Record, event: Option<Event>) {
+    pub(crate) async fn record(&self, record: Record, event: Option<Event>) -> Result<(), AgentError> {
+        let encoded = record.encode();
+        let kept = encoded.0.len();
+        let said = event.as_ref().map_or(0, Event::size);
         let ticket = {
             let mut shared = self.lock();
-            shared.journal.push(record.encode());
+            self.check_caps(&shared, kept + said)?;
+            shared.head.bytes += kept as u64;
+            shared.journal.push(encoded);
             shared.replay.add(record);
             match event {
-                Some(event) => shared.push(self.engine.clock.now(), event, 0),
+                Some(event) => shared.push(self.engine.clock.now(), event, said),
                 None => shared.queued += 1,
             }
             shared.queued
         };
         self.driver.notify_one();
         self.until(|shared| (shared.durable >= ticket).then_some(())).await;
+        Ok(())
     }
 
     /// Waits for the answer to a question. The run may be dropped meanwhile; then it never returns.
     pub(crate) async fn answer(&self, question: &str, scope: &str) -> Answer {
-        if let Some(answer) = self.replayed(|replay| replay.answer(question).cloned()) {
-            return answer;
-        }
-        let _waiting = self.wait_in(scope, None);
+        let _waiting = self.wait_in(scope, Wait::Answer(question.to_owned()));
         self.until(|shared| shared.replay.answer(question).cloned()).await
     }
 
-    /// Says that a scope waits for somebody, or for a time, until the guard is dropped.
-    pub(crate) fn wait_in(&self, scope: &str, wake_at: Option<Timestamp>) -> Waiting<'_> {
-        let root = scope.is_empty();
-        {
-            let mut shared = self.lock();
-            match root {
-                true => shared.root_waiting = true,
-                false => shared.branches_waiting += 1,
-            }
-            if let Some(at) = wake_at {
-                shared.wake_at = Some(shared.wake_at.map_or(at, |earlier| earlier.min(at)));
-            }
+    /// Says that a line of work waits for somebody, or for a time, until the guard is dropped.
+    pub(crate) fn wait_in<'a>(&'a self, scope: &'a str, wait: Wait) -> Waiting<'a> {
+        if let Some(line) = self.lock().lines.get_mut(scope) {
+            line.waits = Some(wait);
         }
         self.driver.notify_one();
-        Waiting { run: self, root }
+        Waiting { run: self, scope }
     }
 
     /// Says that work is under way that the driver must not park, until the guard is dropped.
@@ -257,12 +278,39 @@ impl Run {
         Busy(self)
     }
 
-    pub(crate) fn enter_branch(&self) {
-        self.lock().branches += 1;
+    /// Says that another task is waited for, until the guard is dropped. Meanwhile this one gives its place
+    /// among the running tasks away: the other one may need it.
+    pub(crate) fn calling(&self) -> Calling<'_> {
+        let mut shared = self.lock();
+        shared.calls += 1;
+        if shared.calls == 1 {
+            self.engine.lend_place();
+        }
+        drop(shared);
+        Calling { _busy: self.busy(), run: self }
     }
 
-    pub(crate) fn leave_branch(&self) {
-        self.lock().branches -= 1;
+    /// Begins a line of work; false when there was one of that scope in this run.
+    pub(crate) fn enter_branch(&self, scope: &str) -> bool {
+        let mut shared = self.lock();
+        if !shared.scopes.insert(scope.to_owned()) {
+            return false;
+        }
+        shared.lines.insert(scope.to_owned(), Line::default());
+        if let Some(outer) = shared.lines.get_mut(outer_scope(scope)) {
+            outer.branches += 1;
+        }
+        true
+    }
+
+    pub(crate) fn leave_branch(&self, scope: &str) {
+        let mut shared = self.lock();
+        if shared.lines.remove(scope).is_some()
+            && let Some(outer) = shared.lines.get_mut(outer_scope(scope))
+        {
+            outer.branches -= 1;
+        }
+        drop(shared);
         self.driver.notify_one();
     }
 
@@ -297,15 +345,28 @@ impl Run {
 
     /// Tells the run an answer that is durable already.
     pub(crate) fn answered(&self, question: String, answer: Answer) {
-        self.lock().replay.add(Record::Answered { question, answer });
+        {
+            let mut shared = self.lock();
+            shared.replay.add(Record::Answered { question, answer });
+            shared.close_answered();
+        }
         self.agent.notify_waiters();
         self.driver.notify_one();
     }
 
-    /// Takes over what the journal holds by now.
-    pub(crate) fn refresh(&self, replay: Replay) {
-        self.lock().replay = replay;
+    /// Adds what the journal holds by now; an answer may have been told that is not in that reading.
+    pub(crate) fn learn(&self, replay: Replay) {
+        {
+            let mut shared = self.lock();
+            shared.replay.merge(replay);
+            shared.close_answered();
+        }
         self.agent.notify_waiters();
+    }
+
+    /// The state that the oldest open question puts the task into, and since when.
+    pub(crate) fn asking(&self) -> Option<(State, Timestamp)> {
+        self.lock().open.first().map(|(_, state, since)| (*state, *since))
     }
 
     /// Takes everything that waits for a commit.
@@ -353,12 +414,20 @@ impl Run {
     /// which it wants to be run again by itself.
     pub(crate) fn parkable(&self) -> Option<Option<Timestamp>> {
         let shared = self.lock();
-        let waits = match shared.branches {
-            0 => shared.root_waiting,
-            branches => shared.branches_waiting >= branches,
-        };
         let idle = shared.busy == 0 && shared.entries.is_empty() && shared.journal.is_empty();
-        (waits && idle && shared.born).then_some(shared.wake_at)
+        if !idle || !shared.born {
+            return None;
+        }
+        let mut wake_at: Option<Timestamp> = None;
+        for line in shared.lines.values().filter(|line| line.branches == 0) {
+            match line.waits.as_ref()? {
+                // The agent has it before it can take it: not parked in between.
+                Wait::Answer(question) if shared.replay.answer(question).is_some() => return None,
+                Wait::Answer(_) => {}
+                Wait::Until(at) => wake_at = Some(wake_at.map_or(*at, |earlier| earlier.min(*at))),
+            }
+        }
+        Some(wake_at)
     }
 
     /// Adds to the time that the agent has run.
@@ -400,6 +469,18 @@ impl Shared {
     }
 
     fn push(&mut self, at: Timestamp, event: Event, size: usize) {
+        match &event {
+            Event::Status(status) => self.state = Some((status.state, at)),
+            Event::Question(question) => {
+                let state = state_while_asking(question);
+                // While another is open, that one stays the status.
+                if self.open.is_empty() {
+                    self.state = Some((state, at));
+                }
+                self.open.push((question.id.clone(), state, at));
+            }
+            _ => {}
+        }
         self.entries.push(Entry(at, event));
         self.entry_bytes += size;
         self.head.bytes += size as u64;
@@ -411,22 +492,23 @@ impl Shared {
         self.entry_bytes = 0;
         let entries: Arc<[Entry]> = std::mem::take(&mut self.entries).into();
         Work {
-            state: last_state(&entries),
+            state: self.state.take(),
             entries,
             journal: std::mem::take(&mut self.journal),
             head: self.head.clone(),
             ticket: self.queued,
         }
     }
+
+    fn close_answered(&mut self) {
+        let Self { open, replay, .. } = self;
+        open.retain(|(question, ..)| replay.answer(question).is_none());
+    }
 }
 
-/// The state that a run of entries leads to. Only the runner's own events: an answer comes from outside.
-pub(crate) fn last_state(entries: &[Entry]) -> Option<(State, Timestamp)> {
-    entries.iter().rev().find_map(|entry| match entry.event() {
-        Event::Status(status) => Some((status.state, entry.at())),
-        Event::Question(question) => Some((crate::task::state_while_asking(question), entry.at())),
-        _ => None,
-    })
+/// The scope of the line of work out of which a branch came.
+fn outer_scope(scope: &str) -> &str {
+    scope.rsplit_once('/').map_or("", |(outer, _)| outer)
 }
 
 /// The task's artifacts by position, while the lock is held.
@@ -457,21 +539,32 @@ impl Artifacts<'_> {
     }
 }
 
-/// A scope that waits.
+/// A line of work that waits.
 pub(crate) struct Waiting<'a> {
     run: &'a Run,
-    root: bool,
+    scope: &'a str,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut shared = self.run.lock();
-        match self.root {
-            true => shared.root_waiting = false,
-            false => shared.branches_waiting -= 1,
+        if let Some(line) = self.run.lock().lines.get_mut(self.scope) {
+            line.waits = None;
         }
-        if !shared.root_waiting && shared.branches_waiting == 0 {
-            shared.wake_at = None;
+    }
+}
+
+/// A call under way.
+pub(crate) struct Calling<'a> {
+    _busy: Busy<'a>,
+    run: &'a Run,
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        let mut shared = self.run.lock();
+        shared.calls -= 1;
+        if shared.calls == 0 {
+            self.run.engine.take_place_back();
         }
     }
 }

@@ -5,7 +5,17 @@
 //! back at shutdown, or the lease is lost and everything is dropped. The claim loop below it finds tasks
 //! that nobody runs.
 
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    future::Future,
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use tokio::{sync::watch, time::Instant};
@@ -13,6 +23,7 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     agent::{AgentError, Outcome},
     catalog::Registered,
+    clock::Timestamp,
     content::{Message, Part, Role},
     context::TaskContext,
     engine::{Inner as Engine, Permit},
@@ -32,6 +43,8 @@ const SNAPSHOT_BYTES: u64 = 64 * 1024;
 /// Waits between tries at a store that is full or away.
 const STORE_RETRY: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
+/// How long a task that could not be read is left alone.
+const RESUME_AGAIN: Duration = Duration::from_secs(10);
 
 type AgentResult = Result<Result<Outcome, AgentError>, Box<dyn Any + Send>>;
 type AgentFuture = Pin<Box<dyn Future<Output = AgentResult> + Send>>;
@@ -71,6 +84,8 @@ impl Driver {
         let result = result.unwrap_or_else(|panic| Err(AgentError::Failed(describe_panic(&*panic))));
         let result = result.and_then(|outcome| self.run.check_replayed().map(|()| outcome));
         let (state, text) = match result {
+            // Told to end at another point than before its restart, it had every reason to do other things.
+            Err(AgentError::Nondeterministic(_)) if self.run.is_canceled() => (State::Canceled, None),
             Ok(Outcome::Completed(message)) => {
                 let message = message.map(|m| self.named(m));
                 return Event::Status(Status { state: State::Completed, message });
@@ -122,15 +137,23 @@ impl Driver {
         let mut grace_over = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         let mut told = false;
         loop {
+            if engine.is_closing() {
+                return Err(Stop::HandBack);
+            }
+            if lease.behind {
+                lease.catch_up(&run).await?;
+            }
             if run.is_canceled() && !told {
                 told = true;
                 grace_over.as_mut().reset(Instant::now() + engine.options.cancel_grace);
-                engine.cancel_children(run.origin.id).await;
+                // Beside the agent, which has its own tidying up to do.
+                let (engine, id) = (Arc::clone(&engine), run.origin.id);
+                tokio::spawn(async move { engine.cancel_children(id).await });
             }
-            if !told && let Some(wake_at) = run.parkable() {
+            if !told && !lease.behind && let Some(wake_at) = run.parkable() {
                 match lease.park(&run, wake_at).await? {
                     Parked::Yes => return Ok(None),
-                    Parked::News => {}
+                    Parked::News => continue,
                 }
             }
             let work = run.take();
@@ -159,7 +182,7 @@ impl Driver {
                         }
                         return Err(Stop::HandBack);
                     }
-                    () = &mut time_over, if ended.is_none() => {
+                    () = &mut time_over, if !told && ended.is_none() => {
                         if work.is_some() {
                             commit.await?;
                         }
@@ -207,10 +230,16 @@ pub(crate) struct Lease {
     engine: Arc<Engine>,
     task: TaskNo,
     epoch: u64,
+    /// Everything up to this version is known to the run.
     version: u64,
+    /// Others have written since: it is looked up before the task can be parked.
+    behind: bool,
+    /// The state that the row should show and does not.
+    amend: Option<(State, Timestamp)>,
     since: Instant,
-    /// The size of the newest snapshot, at least `SNAPSHOT_BYTES`.
-    snapshot: u64,
+    /// The log outgrows the newest snapshot at this size, at least `SNAPSHOT_BYTES`. `u64::MAX` while the next
+    /// one is being taken.
+    snapshot: Arc<AtomicU64>,
 }
 
 impl Lease {
@@ -220,8 +249,10 @@ impl Lease {
             task: committed.task,
             epoch: committed.epoch,
             version: committed.version,
+            behind: false,
+            amend: None,
             since: Instant::now(),
-            snapshot: SNAPSHOT_BYTES,
+            snapshot: Arc::new(AtomicU64::new(SNAPSHOT_BYTES)),
         }
     }
 
@@ -232,8 +263,11 @@ impl Lease {
             task: row.no,
             epoch: row.epoch,
             version: row.version,
+            // An answer or a cancel may have come before the run could be found.
+            behind: true,
+            amend: None,
             since: Instant::now(),
-            snapshot: snapshot.max(SNAPSHOT_BYTES),
+            snapshot: Arc::new(AtomicU64::new(snapshot.max(SNAPSHOT_BYTES))),
         }
     }
 
@@ -247,36 +281,68 @@ impl Lease {
         change.run = run_change;
         let mut tries = 0;
         let committed = loop {
-            match self.engine.store.commit(change.clone()).await {
+            let error = match self.engine.store.commit(change.clone()).await {
                 Ok(committed) => break committed,
-                Err(CommitError::Store(StoreError::Full(why) | StoreError::Unavailable(why))) => {
-                    let wait = STORE_RETRY[tries.min(STORE_RETRY.len() - 1)];
-                    tracing::warn!(task = %run.origin.id, %why, ?wait, "the store cannot take a commit; trying again");
-                    tokio::time::sleep(wait).await;
-                    tries += 1;
+                Err(error) => error,
+            };
+            let patience = match &error {
+                // What a stopping server could not write is done again after its next start; and a broken
+                // batch may be the fault of a neighbour in it.
+                CommitError::Store(StoreError::Full(_) | StoreError::Unavailable(_))
+                    if !self.engine.is_closing() =>
+                {
+                    usize::MAX
                 }
-                Err(error) => {
-                    tracing::warn!(task = %run.origin.id, %error, "a runner lost its task");
-                    return Err(Stop::Lost);
-                }
+                CommitError::Store(_) => STORE_RETRY.len(),
+                _ => 0,
+            };
+            if tries >= patience {
+                tracing::warn!(task = %run.origin.id, %error, "a runner lost its task");
+                return Err(Stop::Lost);
             }
+            let wait = STORE_RETRY[tries.min(STORE_RETRY.len() - 1)];
+            tracing::warn!(task = %run.origin.id, %error, ?wait, "the store cannot take a commit; trying again");
+            tokio::time::sleep(wait).await;
+            tries += 1;
         };
-        self.version = committed.version;
+        match committed.version == self.version + 1 {
+            true => self.version = committed.version,
+            false => self.behind = true,
+        }
         run.done(work);
         self.engine.announce(run, &committed, &work.entries);
         if committed.cancel && !run.is_canceled() {
             run.cancel();
         }
-        if committed.unfolded > self.snapshot {
-            self.snapshot = committed.unfolded.max(self.snapshot);
-            tokio::spawn(take_snapshot(Arc::clone(&self.engine), TaskKey::Id(run.origin.id)));
-        }
+        self.snapshot_if_due(run, committed.unfolded);
         Ok(())
+    }
+
+    /// Takes a snapshot when the log since the last one has outgrown it. So all snapshots of a task together
+    /// are about as long as its log.
+    fn snapshot_if_due(&self, run: &Run, unfolded: u64) {
+        let size = self.snapshot.load(Ordering::Acquire);
+        if unfolded <= size {
+            return;
+        }
+        self.snapshot.store(u64::MAX, Ordering::Release);
+        let (engine, snapshot, key) =
+            (Arc::clone(&self.engine), Arc::clone(&self.snapshot), TaskKey::Id(run.origin.id));
+        tokio::spawn(async move {
+            let taken = take_snapshot(&engine, &key).await.unwrap_or_else(|error| {
+                tracing::warn!(?key, %error, "no snapshot: the task opens a little slower");
+                unfolded
+            });
+            snapshot.store(taken.max(size), Ordering::Release);
+        });
     }
 
     /// Writes the end of the task.
     async fn finish(&mut self, run: &Run, end: Event) {
         self.count_time(run);
+        if run.is_canceled() {
+            self.engine.cancel_children(run.origin.id).await;
+        }
         let work = run.take_last(Some(end));
         // Both ways out are final: the end is durable, or somebody else's end is.
         let _ = self.write(run, &work, RunChange::Rest).await;
@@ -292,10 +358,11 @@ impl Lease {
 
     /// Lets go of a task that only waits. Decided on a version, because an answer may come at any moment and
     /// would otherwise wait for a runner that has just left.
-    async fn park(&mut self, run: &Run, wake_at: Option<crate::clock::Timestamp>) -> Result<Parked, Stop> {
+    async fn park(&mut self, run: &Run, wake_at: Option<Timestamp>) -> Result<Parked, Stop> {
         self.count_time(run);
         let mut change = Change::new(Guard::Version { task: self.task, version: self.version });
         change.head = Some(run.take_last(None).head.encode());
+        change.state = self.amend;
         change.run = wake_at.map_or(RunChange::Rest, RunChange::Due);
         match self.engine.store.commit(change).await {
             Ok(_) => {
@@ -305,7 +372,7 @@ impl Lease {
                 Ok(Parked::Yes)
             }
             Err(CommitError::Moved) => {
-                self.absorb(run).await?;
+                self.behind = true;
                 Ok(Parked::News)
             }
             Err(CommitError::Store(error)) => {
@@ -318,25 +385,39 @@ impl Lease {
     }
 
     /// Learns what others wrote to the task: answers, and the wish to cancel it.
-    async fn absorb(&mut self, run: &Run) -> Result<(), Stop> {
-        let row = match self.engine.store.row(&TaskKey::Id(run.origin.id)).await {
-            Ok(Some(row)) if row.epoch == self.epoch && !row.state.is_terminal() => row,
-            Ok(_) => return Err(Stop::Lost),
+    async fn catch_up(&mut self, run: &Run) -> Result<(), Stop> {
+        let read = async {
+            let row = self.engine.store.row(&TaskKey::Id(run.origin.id)).await?;
+            let row = row.filter(|row| row.epoch == self.epoch && !row.state.is_terminal());
+            let Some(row) = row else { return Ok(None) };
+            // Read after the row, so that it holds all that the row's version stands for.
+            let replay = match row.version == self.version {
+                true => None,
+                false => Some(Replay::new(&self.engine.store.journal(self.task).await?)?),
+            };
+            Ok(Some((row, replay)))
+        };
+        let read: Result<_, Error> = read.await;
+        let (row, replay) = match read {
+            Ok(Some(read)) => read,
+            Ok(None) => return Err(Stop::Lost),
             Err(error) => {
                 tracing::warn!(task = %run.origin.id, %error, "a task could not be read; trying again");
                 tokio::time::sleep(STORE_RETRY[1]).await;
+                run.driver.notify_one();
                 return Ok(());
             }
         };
-        if let Ok(records) = self.engine.store.journal(self.task).await
-            && let Ok(replay) = Replay::new(&records)
-        {
-            run.refresh(replay);
-            self.version = row.version;
+        if let Some(replay) = replay {
+            run.learn(replay);
         }
         if row.cancel && !run.is_canceled() {
             run.cancel();
         }
+        // A question that was put while the answer to the one before it came is not in the row yet.
+        self.amend = run.asking().filter(|(state, _)| *state != row.state);
+        self.version = row.version;
+        self.behind = false;
         Ok(())
     }
 
@@ -346,17 +427,14 @@ impl Lease {
     }
 }
 
-async fn take_snapshot(engine: Arc<Engine>, key: TaskKey) {
-    let taken = async {
-        let Some(opened) = engine.store.open(&key).await? else { return Ok(()) };
-        let Some(task) = head::fold(&opened)? else { return Ok(()) };
-        let bytes = head::encode_snapshot(&task);
-        engine.store.put_snapshot(opened.row.no, task.seq, bytes).await.map_err(Error::from)
-    };
-    let taken: Result<(), Error> = taken.await;
-    if let Err(error) = taken {
-        tracing::warn!(?key, %error, "no snapshot: the task opens a little slower");
-    }
+/// Keeps the fold of a task as it stands; how large it is.
+async fn take_snapshot(engine: &Engine, key: &TaskKey) -> Result<u64, Error> {
+    let Some(opened) = engine.store.open(key).await? else { return Ok(0) };
+    let task = engine.fold(&opened).await?;
+    let bytes = head::encode_snapshot(&task);
+    let size = bytes.len() as u64;
+    engine.store.put_snapshot(opened.row.no, task.seq, bytes).await?;
+    Ok(size)
 }
 
 /// Finds tasks that nobody runs, for as long as the server does.
@@ -372,7 +450,8 @@ pub(crate) async fn claim_loop(engine: Arc<Engine>) {
         };
         tokio::select! {
             () = engine.claims.notified() => {}
-            () = tokio::time::sleep(wait) => {}
+            // Counted again also while all places are taken and nothing is claimed.
+            () = tokio::time::sleep(wait) => engine.recount().await,
             () = closed(&mut closing) => return,
         }
     }
@@ -397,9 +476,9 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
         for (claim, permit) in claimed.into_iter().zip(permits) {
             let engine = Arc::clone(engine);
             tokio::spawn(async move {
-                let id = claim.row.id;
-                if let Err(error) = resume(engine, claim, permit).await {
-                    tracing::error!(task = %id, %error, "a task could not be resumed");
+                if let Err(error) = resume(Arc::clone(&engine), &claim, permit).await {
+                    tracing::error!(task = %claim.row.id, %error, "a task could not be resumed");
+                    leave_alone(&engine, &claim).await;
                 }
             });
         }
@@ -414,15 +493,14 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
 }
 
 /// Goes on with a task where its log and journal end.
-async fn resume(engine: Arc<Engine>, claimed: Claimed, permit: Permit) -> Result<(), Error> {
+async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Result<(), Error> {
     let key = TaskKey::Id(claimed.row.id);
     let Some(opened) = engine.store.open(&key).await? else { return Ok(()) };
     let task = engine.fold(&opened).await?;
     let head = Head::decode(&opened.row.head)?;
     let replay = Replay::new(&engine.store.journal(claimed.row.no).await?)?;
-    let hooked = !engine.store.webhooks(claimed.row.no).await?.is_empty();
     let snapshot = opened.snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
-    let lease = Lease::claimed(Arc::clone(&engine), &claimed, snapshot);
+    let lease = Lease::claimed(Arc::clone(&engine), claimed, snapshot);
 
     let registered = engine.catalog.get(&claimed.row.agent);
     let profile = match &registered {
@@ -430,7 +508,6 @@ async fn resume(engine: Arc<Engine>, claimed: Claimed, permit: Permit) -> Result
         Err(_) => engine.unknown_agent(),
     };
     let run = Arc::new(Run::new(Arc::clone(&engine), profile, &task, head, replay, true));
-    run.hooked.store(hooked, std::sync::atomic::Ordering::Relaxed);
     let refusal = match (&registered, claimed.row.attempts) {
         (Err(error), _) => Some(error.to_string()),
         (_, attempts) if attempts >= MAX_IDLE_ATTEMPTS => {
@@ -439,6 +516,10 @@ async fn resume(engine: Arc<Engine>, claimed: Claimed, permit: Permit) -> Result
         _ => None,
     };
     engine.enter(&run);
+    // After that: whoever adds one from now on finds the run.
+    if engine.store.webhooks(claimed.row.no).await.is_ok_and(|hooks| !hooks.is_empty()) {
+        run.hooked.store(true, Ordering::Relaxed);
+    }
     if claimed.row.cancel {
         run.cancel();
     }
@@ -454,4 +535,16 @@ async fn resume(engine: Arc<Engine>, claimed: Claimed, permit: Permit) -> Result
         }
     }
     Ok(())
+}
+
+/// Gives a task back that could not be read, for a while: it may be the disk, or a newer version's task.
+async fn leave_alone(engine: &Engine, claimed: &Claimed) {
+    let mut change = Change::new(Guard::Runner { task: claimed.row.no, epoch: claimed.row.epoch });
+    change.run = RunChange::Due(engine.clock.now().after(RESUME_AGAIN));
+    for wait in STORE_RETRY {
+        match engine.store.commit(change.clone()).await {
+            Err(CommitError::Store(_)) => tokio::time::sleep(wait).await,
+            _ => return,
+        }
+    }
 }

@@ -299,7 +299,7 @@ pub enum StoreError {
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     /// The task has as many as it may.
-    #[error("a task has at most {0} webhooks")]
+    #[error("webhooks_per_task: a task has at most {0} webhooks")]
     TooMany(usize),
     /// There is no such task (any more).
     #[error("there is no such task")]

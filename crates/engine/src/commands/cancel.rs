@@ -6,13 +6,15 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
+
 use super::{DECIDE_AGAIN, moved_too_often};
 use crate::{
     access::Caller,
     engine::Inner,
     error::Error,
     event::{Entry, Event, Status},
-    store::{Change, Guard, Opened, RunChange},
+    store::{Change, Guard, Opened, RunChange, TaskKey},
     task::{State, Task, TaskId},
 };
 
@@ -27,9 +29,14 @@ impl Inner {
             if task.state.is_terminal() {
                 return Err(Error::NotCancelable(task.state));
             }
-            let canceled = match opened.row.node {
-                None => self.cancel_at_rest(&opened, task).await?,
-                Some(_) => self.cancel_at_work(caller, &opened, task).await?,
+            // A task that this node holds without a run of it is not at work: its run is yet to come, or broke.
+            let at_work = match opened.row.node {
+                Some(node) => node != self.node || self.local_run(opened.row.id).is_some(),
+                None => false,
+            };
+            let canceled = match at_work {
+                true => self.cancel_at_work(caller, &opened, task).await?,
+                false => self.cancel_at_rest(&opened, task).await?,
             };
             if let Some(task) = canceled {
                 return Ok(task);
@@ -51,8 +58,13 @@ impl Inner {
         let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
         change.state = Some((State::Canceled, now));
         change.run = RunChange::Rest;
-        let decided = self.decide(change, vec![entry], &row.id.to_string()).await?;
-        Ok(decided.map(|_| task))
+        if self.decide(change, vec![entry], &row.id.to_string()).await?.is_none() {
+            return Ok(None);
+        }
+        if let Some(run) = self.local_run(row.id) {
+            run.cancel();
+        }
+        Ok(Some(task))
     }
 
     async fn cancel_at_work(
@@ -94,15 +106,15 @@ impl Inner {
                     return;
                 }
             };
-            for child in children {
-                let Ok(Some(row)) = self.store.row(&crate::store::TaskKey::Id(child)).await else { continue };
-                match self.cancel(&Caller::named(row.owner.as_str()), &child.to_string()).await {
-                    Ok(_) | Err(Error::NotCancelable(_) | Error::NoSuchTask(_)) => {}
-                    Err(error) => {
-                        tracing::warn!(task = %child, %error, "a called task could not be canceled");
-                    }
-                }
-            }
+            join_all(children.into_iter().map(|child| self.cancel_child(child))).await;
         })
+    }
+
+    async fn cancel_child(self: &Arc<Self>, child: TaskId) {
+        let Ok(Some(row)) = self.store.row(&TaskKey::Id(child)).await else { return };
+        match self.cancel(&Caller::named(row.owner.as_str()), &child.to_string()).await {
+            Ok(_) | Err(Error::NotCancelable(_) | Error::NoSuchTask(_)) => {}
+            Err(error) => tracing::warn!(task = %child, %error, "a called task could not be canceled"),
+        }
     }
 }

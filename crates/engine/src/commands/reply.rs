@@ -10,14 +10,16 @@ use super::{
 };
 use crate::{
     access::Caller,
+    clock::Timestamp,
     content::Message,
     engine::Inner,
     error::Error,
     event::{Answered, Entry, Event, Status},
+    head::Head,
     journal::Record,
     question::{Answer, Question},
-    store::{Change, Guard, RunChange, TaskRow},
-    task::{State, Task, state_while_asking},
+    store::{Change, Guard, RunChange, TaskRow, Webhook},
+    task::{Task, state_while_asking},
     webhook::WebhookConfig,
 };
 
@@ -65,37 +67,31 @@ impl Inner {
         let opened = self.find(caller, &reply.task).await?;
         let row = &opened.row;
         let mut task = self.fold(&opened).await?;
-        self.check_reply(&task, row, reply)?;
-        for webhook in &reply.webhooks {
-            let cap = self.options.limits.webhooks_per_task;
-            self.keep_webhook(row, &encode_webhook(webhook), cap).await?;
+        if self.options.idempotent_message_ids && task.history.iter().any(|m| m.id == reply.message.id) {
+            return Ok(Some(task));
         }
+        self.check_reply(&task, row, reply)?;
         let now = self.clock.now();
-        let mut entries = vec![Entry(now, Event::Message(reply.message.clone()))];
+        let Heard { entries, answered } = hear(&task, &reply.message, now)?;
+        if answered.is_none() {
+            self.check_room(&task, row, &reply.message)?;
+        }
+        for webhook in &reply.webhooks {
+            let hook = Webhook { cursor: row.seq, ..encode_webhook(webhook) };
+            self.keep_webhook(row, &hook, self.options.limits.webhooks_per_task).await?;
+        }
+        let before = (task.state, task.status_at);
+        for entry in &entries {
+            task.apply(entry);
+        }
         let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
-        let answered = match asked(&task, &reply.message)? {
-            None => None,
-            Some(question) => Some((question.id.clone(), question.read_answer(&reply.message)?)),
-        };
+        change.state = Some((task.state, task.status_at)).filter(|after| *after != before);
         if let Some((question, answer)) = &answered {
             let record = Record::Answered { question: question.clone(), answer: answer.clone() };
             change.journal.push(record.encode());
-            let next = next_question(&task, question);
-            let more = task.questions.len() > 1;
-            let answer = Answered { question: question.clone(), answer: answer.clone(), more };
-            entries.push(Entry(now, Event::Answer(answer)));
-            change.state = match (&next, more) {
-                (Some(status), _) => Some((status.state, now)),
-                (None, true) => None,
-                (None, false) => Some((State::Working, now)),
-            };
-            entries.extend(next.map(|status| Entry(now, Event::Status(status))));
             if row.node.is_none() {
                 change.run = RunChange::Due(now);
             }
-        }
-        for entry in &entries {
-            task.apply(entry);
         }
         if self.decide(change, entries, &reply.task).await?.is_none() {
             return Ok(None);
@@ -132,13 +128,61 @@ impl Inner {
         }
     }
 
+    /// Whether the log has room for a message that nobody asked for.
+    fn check_room(&self, task: &Task, row: &TaskRow, message: &Message) -> Result<(), Error> {
+        let limits = &self.options.limits;
+        if row.seq >= limits.events_per_task {
+            return Err(Error::Limit(format!(
+                "events_per_task: a task has at most {} events",
+                limits.events_per_task
+            )));
+        }
+        // The message that made the task is counted in the head.
+        let said: usize = task.history.iter().skip(1).map(Message::size).sum();
+        let held = Head::decode(&row.head)?.bytes + (said + message.size()) as u64;
+        if held > limits.bytes_per_task {
+            return Err(Error::Limit(format!(
+                "bytes_per_task: a task holds at most {} bytes",
+                limits.bytes_per_task
+            )));
+        }
+        Ok(())
+    }
+
+    /// Tells the run, where there was one when the answer was committed; else the task waits to be run.
     fn tell_answer(&self, row: &TaskRow, question: String, answer: Answer) {
-        match self.local_run(row.id) {
-            Some(run) => run.answered(question, answer),
-            None if row.node.is_none() => self.due(self.clock.now()),
-            None => {}
+        match row.node {
+            None => self.due(self.clock.now()),
+            Some(_) => {
+                if let Some(run) = self.local_run(row.id) {
+                    run.answered(question, answer);
+                }
+            }
         }
     }
+}
+
+/// What a message does to a task.
+pub(super) struct Heard {
+    pub(super) entries: Vec<Entry>,
+    /// The question that it answers, with the answer.
+    pub(super) answered: Option<(String, Answer)>,
+}
+
+/// Decides what a message does to a task that has not ended.
+pub(super) fn hear(task: &Task, message: &Message, now: Timestamp) -> Result<Heard, Error> {
+    let said = Entry(now, Event::Message(message.clone()));
+    let Some(question) = asked(task, message)? else {
+        return Ok(Heard { entries: vec![said], answered: None });
+    };
+    let answer = question.read_answer(message)?;
+    let id = question.id.clone();
+    let more = task.questions.len() > 1;
+    let answered = Event::Answer(Answered { question: id.clone(), answer: answer.clone(), more });
+    let next = next_question(task, &id).map(|status| Entry(now, Event::Status(status)));
+    // The message last: with the answer the question becomes history, and it was said before.
+    let entries = std::iter::once(Entry(now, answered)).chain(next).chain([said]).collect();
+    Ok(Heard { entries, answered: Some((id, answer)) })
 }
 
 /// The question that a message answers: the one it names, else the oldest.

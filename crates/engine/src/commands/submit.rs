@@ -3,7 +3,10 @@
 //! The agent is polled once before the first commit: one that only computes has ended by then, and its task,
 //! from the message to the result, is one row written with one commit.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use sha2::{Digest as _, Sha256};
 
@@ -20,10 +23,13 @@ use crate::{
     journal::Replay,
     run::Run,
     runner::{Driver, Lease},
-    store::{Change, CommitError, Committed, Digest, Guard, NewTask, RunChange, Webhook},
+    store::{Change, CommitError, Digest, Guard, NewTask, RunChange, Webhook},
     task::{Origin, State, Task, TaskId},
     webhook::WebhookConfig,
 };
+
+/// How long a call waits at most before it is tried again.
+const CALL_AGAIN: Duration = Duration::from_secs(1);
 
 /// A request for work.
 #[derive(Debug, Clone)]
@@ -120,20 +126,22 @@ impl Inner {
         if submit.idempotency_key.is_none()
             && self.options.idempotent_message_ids
             && submit.client_id.is_none()
+            && !submit.message.id.is_empty()
         {
             submit.idempotency_key = Some(format!("message:{}", submit.message.id));
+        }
+        let digest = submit.idempotency_key.is_some().then(|| submit.digest());
+        self.name(&mut submit.message);
+        // Before the chosen id: a repeat of the send that made the task is not its second message.
+        if let (Some(key), Some(digest)) = (&submit.idempotency_key, digest)
+            && let Some((task, made_by)) = self.store.idempotent(caller.owner(), key).await?
+        {
+            return self.original(caller, task, made_by == digest).await;
         }
         if let Some(client_id) = &submit.client_id
             && self.find_row(caller, client_id).await.is_ok()
         {
             return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, client_id))).await;
-        }
-        let digest = submit.idempotency_key.is_some().then(|| submit.digest());
-        self.name(&mut submit.message);
-        if let (Some(key), Some(digest)) = (&submit.idempotency_key, digest)
-            && let Some((task, made_by)) = self.store.idempotent(caller.owner(), key).await?
-        {
-            return self.original(caller, task, made_by == digest).await;
         }
         match self.create(caller, &submit, &profile, digest).await {
             Err(Refused::Exists { task, digest: Some(made_by) }) => {
@@ -161,13 +169,23 @@ impl Inner {
             )));
         }
         let caller = Caller::named(parent.owner.as_str());
-        let task = self.submit(&caller, submit).await?;
-        let task = self.settle(&caller, task, |task| task.state.is_terminal()).await?;
-        if task.state.is_terminal() {
-            return Ok(task);
+        loop {
+            let called = async {
+                let task = self.submit(&caller, submit.clone()).await?;
+                self.settle(&caller, task, |task| task.state.is_terminal()).await
+            };
+            match called.await {
+                Ok(task) if task.state.is_terminal() => return Ok(task),
+                // The server stops: the caller's run is handed back and calls again after the next start.
+                Ok(_) => std::future::pending().await,
+                // Work that is accepted waits for room; it does not fail for the lack of it.
+                Err(Error::Busy { why, retry_after }) => {
+                    tracing::warn!(agent = submit.agent, why, "a call has to wait");
+                    tokio::time::sleep(retry_after.min(CALL_AGAIN)).await;
+                }
+                Err(error) => return Err(error),
+            }
         }
-        // The server stops; the caller's run is handed back and calls again after the next start.
-        std::future::pending().await
     }
 
     async fn original(&self, caller: &Caller, task: TaskId, same: bool) -> Result<Task, Error> {
@@ -195,6 +213,7 @@ impl Inner {
             metadata: submit.metadata.clone(),
             trace: submit.trace.clone(),
             depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
+            bytes: submit.message.size() as u64,
             ..Head::default()
         };
         let made_by = Entry(now, Event::Message(submit.message.clone()));
@@ -286,7 +305,7 @@ impl Inner {
                     "{} tasks run and {} wait (max_running, max_queued)",
                     self.options.max_running, self.options.max_queued
                 ),
-                retry_after: std::time::Duration::from_secs(5),
+                retry_after: Duration::from_secs(5),
             }));
         }
         let mut change = Change::new(Guard::Create(Box::new(new)));
@@ -294,8 +313,10 @@ impl Inner {
         change.state = Some((State::Submitted, task.status_at));
         change.head = Some(head.encode());
         change.run = RunChange::Due(task.status_at);
-        let created: Result<Committed, CommitError> = self.store.commit(change).await;
-        created?;
+        if let Err(error) = self.store.commit(change).await {
+            self.unqueue();
+            return Err(error.into());
+        }
         self.claims.notify_one();
         Ok(task)
     }
@@ -356,6 +377,12 @@ impl Inner {
                 message.parts.len()
             )));
         }
+        if message.size() as u64 > limits.bytes_per_task {
+            return Err(Error::Limit(format!(
+                "bytes_per_task: a task holds at most {} bytes",
+                limits.bytes_per_task
+            )));
+        }
         let refused =
             |part: &&Part| part.media_type.as_ref().is_some_and(|mode| !accepts(&profile.input_modes, mode));
         match message.parts.iter().find(refused).and_then(|part| part.media_type.as_ref()) {
@@ -412,5 +439,5 @@ pub(crate) fn encode_webhook(config: &WebhookConfig) -> Webhook {
 }
 
 pub(crate) fn stopping() -> Error {
-    Error::Busy { why: "the server is stopping".into(), retry_after: std::time::Duration::from_secs(5) }
+    Error::Busy { why: "the server is stopping".into(), retry_after: Duration::from_secs(5) }
 }

@@ -5,10 +5,15 @@
 mod client;
 mod command;
 mod config;
+mod crash;
+mod delivery;
 mod embedding;
 mod fake_agent;
 mod http;
 mod output;
 mod push;
+mod resume;
 mod serve;
 mod server_process;
+mod streams;
+mod test_agents;

@@ -21,17 +21,18 @@ const LISTEN: &str = "NUNCIO_TEST_AGENTS_LISTEN";
 pub(crate) const STEPS: u32 = 20;
 /// Chunks of a task of `chunks`.
 pub(crate) const CHUNKS: u32 = 200;
-/// The chunk after which `chunks` waits for its gate.
-pub(crate) const GATE: u32 = 190;
+/// The chunks after which `chunks` waits at a gate: when everybody follows it goes on, and when everybody has
+/// seen nearly all of it it ends.
+pub(crate) const GATES: [u32; 2] = [1, 190];
 
 /// The lines that `ledger` wrote, in their order: what its steps did to the world.
 pub(crate) fn ledger_file(data: &Path) -> PathBuf {
     data.join("ledger")
 }
 
-/// A task of `chunks` whose message is this name passes its gate when this file exists.
-pub(crate) fn gate_file(data: &Path, name: &str) -> PathBuf {
-    data.join(format!("gate-{name}"))
+/// A task of `chunks` whose message is this name passes its gate after that chunk when this file exists.
+pub(crate) fn gate_file(data: &Path, name: &str, chunk: u32) -> PathBuf {
+    data.join(format!("gate-{name}-{chunk}"))
 }
 
 /// The command that serves these agents.
@@ -112,8 +113,7 @@ impl Agent for Ledger {
     }
 }
 
-/// One artifact in many chunks, a few at a time, so that whoever follows is live. Shortly before the end it
-/// waits for a file.
+/// One artifact in many chunks, a few at a time, with gates between them that a test opens.
 struct Chunks {
     data: PathBuf,
 }
@@ -127,11 +127,12 @@ impl Agent for Chunks {
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
         const AT_ONCE: u32 = 5;
         const PAUSE: Duration = Duration::from_millis(5);
-        let gate = gate_file(&self.data, &cx.text());
+        let name = cx.text();
         for n in 1..=CHUNKS {
             cx.artifact(Chunk::text("chunks", format!("chunk {n} \u{2713}\n"))).await?;
-            if n == GATE {
-                cx.step("gate", async |step| {
+            if GATES.contains(&n) {
+                let gate = gate_file(&self.data, &name, n);
+                cx.step(&format!("gate-{n}"), async |step| {
                     while !gate.exists() {
                         step.sleep(PAUSE).await?;
                     }

@@ -135,3 +135,448 @@ async fn an_error_carries_the_id_of_its_request_where_there_is_one() {
         }
     }
 }
+
+/// Every method's main members with values of the wrong kind. `#` stands for a message that would do.
+#[tokio::test]
+async fn params_of_the_wrong_kind_name_the_member() {
+    let refusals = Refusals::new().await;
+    let check = async |version: &str, method: &str, cases: &[(&str, &str)]| {
+        let fit = if version == "1.0" { message("x") } else { plain_message(version) };
+        for (params, word) in cases {
+            let params = params.replace('#', &fit.to_string());
+            let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+            let what = format!("{version} {method} {params}");
+            let request = post("/", &[("A2A-Version", version)], body);
+            refusals.check(&what, request, 200, -32602, &[word]).await;
+        }
+    };
+    // The members of a message that all versions have, and those since 0.3.
+    let common = [
+        (r#"{"id":"t"}"#, "params.message"),
+        (r#"{"id":"t","message":5}"#, "params.message"),
+        (r#"{"id":"t","message":[]}"#, "params.message"),
+        (r#"{"id":"t","message":{"messageId":"m","parts":[{"text":"x"}]}}"#, "params.message.role"),
+        (r#"{"id":"t","message":{"messageId":"m","role":{},"parts":[]}}"#, "params.message.role"),
+        (r#"{"id":"t","message":{"messageId":"m","role":"owner","parts":[]}}"#, "params.message.role"),
+        (r#"{"id":"t","message":{"messageId":"m","role":99,"parts":[]}}"#, "params.message.role"),
+    ];
+    for (version, methods, role) in [
+        ("0.1", ["tasks/send", "tasks/sendSubscribe"], "user"),
+        ("0.3", ["message/send", "message/stream"], "user"),
+        ("1.0", ["SendMessage", "SendStreamingMessage"], "ROLE_USER"),
+    ] {
+        let parts = [
+            ("{}", "params.message.parts"),
+            ("\"x\"", "params.message.parts"),
+            ("[]", "params.message.parts"),
+            ("[5]", "params.message.parts[0]"),
+            ("[null]", "params.message.parts[0]"),
+            ("[{}]", "params.message.parts[0]"),
+            (r#"[{"text":"a"},{"text":5}]"#, "params.message.parts[1].text"),
+            (r#"[{"text":"a","data":{}, "url":"b"}]"#, "params.message.parts[0]"),
+            (r#"[{"text":"a\ud800"}]"#, "params.message.parts[0].text"),
+            (r#"[{"text":"\udc00a"}]"#, "params.message.parts[0].text"),
+            (r#"[{"data":{"a":1e400}}]"#, "params.message.parts[0].data"),
+            (r#"[{"text":"a","metadata":[]}]"#, "params.message.parts[0].metadata"),
+        ];
+        for method in methods {
+            check(version, method, &common).await;
+            for (parts, word) in parts {
+                let params = format!(
+                    r#"{{"id":"t","message":{{"messageId":"m","role":"{role}","parts":{parts}}}}}"#
+                );
+                check(version, method, &[(&params, word)]).await;
+            }
+            let metadata = r##"{"id":"t","message":#,"metadata":"x"}"##;
+            check(version, method, &[(metadata, "params.metadata")]).await;
+        }
+        if version == "0.1" {
+            continue;
+        }
+        for (member, value) in [
+            ("messageId", "\"\""),
+            ("messageId", "5"),
+            ("messageId", "null"),
+            ("contextId", "5"),
+            ("taskId", "[]"),
+            ("referenceTaskIds", "\"t\""),
+            ("extensions", "{}"),
+            ("metadata", "[]"),
+        ] {
+            let message = format!(
+                r#"{{"messageId":"m","role":"{role}","parts":[{{"text":"x"}}],"{member}":{value}}}"#
+            );
+            let params = format!(r#"{{"message":{message}}}"#);
+            check(version, methods[0], &[(&params, &format!("params.message.{member}"))]).await;
+        }
+        for (member, value) in [
+            ("historyLength", "-1"),
+            ("historyLength", "1.5"),
+            ("historyLength", "\"many\""),
+            ("historyLength", "1180591620717411303424"),
+            ("historyLength", "1e400"),
+            ("acceptedOutputModes", "\"text/plain\""),
+            ("acceptedOutputModes", "[5]"),
+        ] {
+            let params = format!(r##"{{"message":#,"configuration":{{"{member}":{value}}}}}"##);
+            check(version, methods[0], &[(&params, &format!("params.configuration.{member}"))]).await;
+        }
+        check(version, methods[0], &[(r##"{"message":#,"configuration":"x"}"##, "params.configuration")]).await;
+    }
+    check(
+        "0.1",
+        "tasks/send",
+        &[
+            (r##"{"message":#}"##, "params.id"),
+            (r##"{"message":#,"id":""}"##, "params.id"),
+            (r##"{"message":#,"id":5}"##, "params.id"),
+            (r##"{"message":#,"id":"t","sessionId":5}"##, "params.sessionId"),
+            (r##"{"message":#,"id":"t","historyLength":-1}"##, "params.historyLength"),
+            (r##"{"message":#,"id":"t","pushNotification":5}"##, "params.pushNotification"),
+            (r##"{"message":#,"id":"t","pushNotification":{}}"##, "params.pushNotification.url"),
+            (
+                r##"{"message":#,"id":"t","pushNotification":{"url":"http://x","authentication":{}}}"##,
+                "params.pushNotification.authentication.schemes",
+            ),
+        ],
+    )
+    .await;
+    check(
+        "0.3",
+        "message/send",
+        &[
+            (r##"{"message":#,"configuration":{"blocking":"no"}}"##, "params.configuration.blocking"),
+            (
+                r##"{"message":#,"configuration":{"pushNotificationConfig":{"url":5}}}"##,
+                "params.configuration.pushNotificationConfig.url",
+            ),
+        ],
+    )
+    .await;
+    check(
+        "1.0",
+        "SendMessage",
+        &[
+            (
+                r##"{"message":#,"configuration":{"returnImmediately":"no"}}"##,
+                "params.configuration.returnImmediately",
+            ),
+            (
+                r##"{"message":#,"configuration":{"taskPushNotificationConfig":{"token":"t"}}}"##,
+                "params.configuration.taskPushNotificationConfig.url",
+            ),
+            (r##"{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"raw":"%%%"}]}}"##, "parts[0].raw"),
+        ],
+    )
+    .await;
+    let of_a_task = [
+        ("{}", "params.id"),
+        (r#"{"id":5}"#, "params.id"),
+        (r#"{"id":""}"#, "params.id"),
+        (r#"{"id":null}"#, "params.id"),
+        (r#"{"id":"\ud800"}"#, "params.id"),
+    ];
+    for (version, methods) in [
+        ("0.1", ["tasks/get", "tasks/cancel", "tasks/resubscribe"]),
+        ("0.3", ["tasks/get", "tasks/cancel", "tasks/resubscribe"]),
+        ("1.0", ["GetTask", "CancelTask", "SubscribeToTask"]),
+    ] {
+        for method in methods {
+            check(version, method, &of_a_task).await;
+        }
+        let history = [
+            (r#"{"id":"t","historyLength":-1}"#, "params.historyLength"),
+            (r#"{"id":"t","historyLength":{}}"#, "params.historyLength"),
+        ];
+        check(version, methods[0], &history).await;
+    }
+    check(
+        "1.0",
+        "ListTasks",
+        &[
+            (r#"{"pageSize":0}"#, "params.pageSize"),
+            (r#"{"pageSize":101}"#, "params.pageSize"),
+            (r#"{"pageSize":"all"}"#, "params.pageSize"),
+            (r#"{"pageSize":1e400}"#, "params.pageSize"),
+            (r#"{"pageToken":5}"#, "params.pageToken"),
+            (r#"{"pageToken":"somewhere"}"#, "pageToken"),
+            (r#"{"pageToken":"7fffffffffffffff0.1"}"#, "pageToken"),
+            (r#"{"contextId":5}"#, "params.contextId"),
+            (r#"{"status":"TASK_STATE_LOST"}"#, "params.status"),
+            (r#"{"status":[]}"#, "params.status"),
+            (r#"{"historyLength":-1}"#, "params.historyLength"),
+            (r#"{"statusTimestampAfter":"yesterday"}"#, "params.statusTimestampAfter"),
+            (r#"{"statusTimestampAfter":5}"#, "params.statusTimestampAfter"),
+            (r#"{"includeArtifacts":"yes"}"#, "params.includeArtifacts"),
+        ],
+    )
+    .await;
+    webhook_params(&check).await;
+}
+
+async fn webhook_params(check: &impl AsyncFn(&str, &str, &[(&str, &str)])) {
+    let nested = |task: &'static str| {
+        [
+            ("{}".to_owned(), format!("params.{task}")),
+            (format!(r#"{{"{task}":5}}"#), format!("params.{task}")),
+            (format!(r#"{{"{task}":"t"}}"#), "params.pushNotificationConfig".to_owned()),
+            (format!(r#"{{"{task}":"t","pushNotificationConfig":{{}}}}"#), "pushNotificationConfig.url".into()),
+            (
+                format!(r#"{{"{task}":"t","pushNotificationConfig":{{"url":"u","token":5}}}}"#),
+                "pushNotificationConfig.token".to_owned(),
+            ),
+        ]
+    };
+    for (version, method, task) in
+        [("0.1", "tasks/pushNotification/set", "id"), ("0.3", "tasks/pushNotificationConfig/set", "taskId")]
+    {
+        for (params, word) in nested(task) {
+            check(version, method, &[(&params, &word)]).await;
+        }
+    }
+    check("0.1", "tasks/pushNotification/get", &[("{}", "params.id")]).await;
+    for method in ["get", "list", "delete"] {
+        let method = format!("tasks/pushNotificationConfig/{method}");
+        check("0.3", &method, &[("{}", "params.id"), (r#"{"id":[]}"#, "params.id")]).await;
+    }
+    check(
+        "0.3",
+        "tasks/pushNotificationConfig/delete",
+        &[(r#"{"id":"t"}"#, "params.pushNotificationConfigId")],
+    )
+    .await;
+    check(
+        "1.0",
+        "CreateTaskPushNotificationConfig",
+        &[
+            ("{}", "params.taskId"),
+            (r#"{"taskId":"t"}"#, "params.url"),
+            (r#"{"taskId":"t","url":5}"#, "params.url"),
+            (r#"{"taskId":"t","url":"u","authentication":{}}"#, "params.authentication.scheme"),
+        ],
+    )
+    .await;
+    for method in ["GetTaskPushNotificationConfig", "DeleteTaskPushNotificationConfig"] {
+        check("1.0", method, &[("{}", "params.taskId"), (r#"{"taskId":"t"}"#, "params.id")]).await;
+    }
+    let method = "ListTaskPushNotificationConfigs";
+    check("1.0", method, &[("{}", "params.taskId"), (r#"{"taskId":"t","pageSize":-1}"#, "params.pageSize")])
+        .await;
+}
+
+fn plain_message(version: &str) -> Value {
+    let kind = if version == "0.1" { "type" } else { "kind" };
+    json!({ "messageId": "m", "role": "user", "parts": [{ kind: "text", "text": "x" }] })
+}
+
+#[tokio::test]
+async fn what_is_too_much() {
+    let refusals = Refusals::new().await;
+    let send = |message: Value| json!({ "message": message });
+    let with = |member: &str, value: Value| {
+        let mut message = message("x");
+        message[member] = value;
+        message
+    };
+    let parts = |count: usize| vec![json!({ "text": "x" }); count];
+    let long = "x".repeat(300);
+    let check = async |message: Value, words: &[&str]| {
+        refusals.params("1.0", "SendMessage", &send(message), words).await;
+    };
+    check(with("parts", parts(1001).into()), &["parts_per_message", "1000", "1001"]).await;
+    check(with("messageId", long.as_str().into()), &["messageId", "256"]).await;
+    check(with("contextId", long.as_str().into()), &["contextId", "256"]).await;
+    check(with("messageId", "a\u{7}b".into()), &["messageId", "control"]).await;
+    check(with("contextId", "a\nb".into()), &["contextId", "control"]).await;
+    let params = json!({ "id": long, "message": plain_message("0.1") });
+    refusals.params("0.1", "tasks/send", &params, &["task id", "256"]).await;
+    let key = [("A2A-Version", "1.0"), ("Idempotency-Key", long.as_str())];
+    let body = request("SendMessage", &send(message("x")));
+    refusals.check("a long key", post("/", &key, body), 200, -32602, &["dempotency", "256"]).await;
+
+    // In 0.1 a cap has a code of its own.
+    let message = json!({ "role": "user", "parts": vec![json!({ "type": "text", "text": "x" }); 1001] });
+    let body = request("tasks/send", &json!({ "id": "t", "message": message }));
+    refusals.check("0.1 parts", post("/", &[], body), 200, -32010, &["parts_per_message"]).await;
+
+    // Neither is the whole of it said back.
+    let body = request("GetTask", &json!({ "id": "x".repeat(1 << 20) }));
+    let headers = [("A2A-Version", "1.0")];
+    refusals.check("a task of 1 MiB", post("/", &headers, body), 200, -32001, &["no task xxx"]).await;
+    let body = request(&"x".repeat(1 << 20), &json!({}));
+    refusals.check("a method of 1 MiB", post("/", &headers, body), 200, -32601, &["no method \"xxx"]).await;
+}
+
+#[tokio::test]
+async fn nesting_has_a_floor() {
+    let refusals = Refusals::new().await;
+    let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let body = |data: &str| {
+        let mut send = message("x");
+        send["parts"] = json!([{ "data": "#" }]);
+        request("SendMessage", &json!({ "message": send })).replace("\"#\"", data)
+    };
+    for data in [&nested(60), &nested(10_000), &"{\"a\":".repeat(10_000)[..50_000].to_owned()] {
+        let levels = data.len();
+        let code = if data.ends_with(']') { -32600 } else { -32700 };
+        let words: &[&str] = if data.ends_with(']') { &["nested deeper than 64"] } else { &["not JSON"] };
+        refusals.check(&format!("{levels} bytes"), post("/", &[("A2A-Version", "1.0")], body(data)), 200, code, words).await;
+    }
+    // The envelope is one level, and params, message, parts and the part are four more.
+    let answer = refusals.site.send(post("/", &[("A2A-Version", "1.0")], body(&nested(59)))).await;
+    assert_eq!(answer.json()["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+}
+
+/// What was taken must be readable for ever, however deep the operator lets it be.
+#[tokio::test]
+async fn no_setting_lets_in_what_could_not_be_read_again() {
+    let site = Site::with(|setup| setup.server.limits.max_json_depth = 100_000).await;
+    for levels in 90..140 {
+        let nested = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let mut send = message("x");
+        send["parts"] = json!([{ "data": "#" }]);
+        let body = request("SendMessage", &json!({ "message": send })).replace("\"#\"", &nested);
+        let answer = site.send(post("/", &[("A2A-Version", "1.0")], body)).await.json();
+        let Some(task) = answer["result"]["task"]["id"].as_str() else {
+            let said = answer["error"]["message"].as_str().unwrap();
+            assert!(said.contains("nested") || said.contains("recursion"), "{levels}: {said}");
+            continue;
+        };
+        let got = site.call("1.0", "GetTask", json!({ "id": task })).await;
+        assert!(got["result"]["artifacts"].is_array(), "{levels}: {got}");
+    }
+    site.total().await;
+}
+
+#[tokio::test]
+async fn requests_that_http_already_refuses() {
+    let refusals = Refusals::new().await;
+    let good = request("SendMessage", &json!({ "message": message("x") }));
+    let check = async |what: &str, bytes: Vec<u8>, status, words: &[&str]| {
+        refusals.check(what, bytes, status, -32600, words).await;
+    };
+    let with = |headers: &[(&str, &str)]| post("/", headers, &good);
+    for kind in ["text/plain", "application/jsonx", "application/x-www-form-urlencoded", "", "json"] {
+        let request = with(&[("A2A-Version", "1.0"), ("content-type", kind)]);
+        check(kind, request, 415, &["Content-Type", "application/json"]).await;
+    }
+    // Before anything is parsed: a page of another site can send this without being asked.
+    let request = post("/", &[("content-type", "text/plain")], "hello");
+    check("not even JSON", request, 415, &["Content-Type"]).await;
+    let missing = with(&[]);
+    let missing = String::from_utf8(missing).unwrap().replace("content-type: application/json\r\n", "");
+    check("no content type", missing.into(), 415, &["Content-Type"]).await;
+
+    let methods = ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "BREW"];
+    for (path, allowed) in [("/", "GET"), ("/agents/actor", ""), ("/agents/actor/", "")] {
+        for method in methods.into_iter().filter(|method| *method != allowed && *method != "HEAD") {
+            let what = format!("{method} {path}");
+            let request = String::from_utf8(get(path, &[])).unwrap().replacen("GET", method, 1);
+            check(&what, request.into(), 405, &["POST"]).await;
+        }
+    }
+    let answer = refusals.site.get("/agents/actor", &[]).await;
+    assert_eq!(answer.header("allow"), "POST");
+    for path in ["/nowhere", "/agents", "/agents/", "/agents/actor/more", "//", "/v1/card", "/%00", "/.well-known/"]
+    {
+        check(path, get(path, &[]), 404, &["/agents/{name}", "/.well-known/agent-card.json"]).await;
+        check(path, post(path, &[], &good), 404, &["nothing here"]).await;
+    }
+    check("unknown agent", post("/agents/nobody", &[], &good), 404, &["nobody"]).await;
+    check("unknown agent", get("/agents/nobody/.well-known/agent-card.json", &[]), 404, &["nobody"]).await;
+    // A card is there to be read.
+    check("a card", post("/.well-known/agent-card.json", &[], &good), 405, &["GET"]).await;
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_come_or_come_too_large() {
+    let refusals = Refusals::new().await;
+    let good = request("SendMessage", &json!({ "message": message("x") }));
+    let length = (good.len() + 1).to_string();
+    let headers = [("A2A-Version", "1.0"), ("content-length", length.as_str())];
+    refusals.check("cut off", post("/", &headers, &good), 400, -32600, &["the body broke off"]).await;
+    let chunked = |chunks: &[&str]| {
+        let headers = [("A2A-Version", "1.0"), ("transfer-encoding", "chunked")];
+        let request = String::from_utf8(post("/", &headers, "")).unwrap();
+        let mut request = request.replace("content-length: 0\r\n", "");
+        for chunk in chunks {
+            request.push_str(&format!("{:x}\r\n{chunk}\r\n", chunk.len()));
+        }
+        request
+    };
+    refusals.check("cut chunks", chunked(&[&good]), 400, -32600, &["the body broke off"]).await;
+
+    let large = " ".repeat(8 * 1024 * 1024 + 1);
+    let words = ["larger than 8388608 bytes", "max_body_bytes"];
+    refusals.check("too long", post("/", &[], &large), 413, -32600, &words).await;
+    refusals.check("too long, in chunks", chunked(&[&large[..5_000_000], &large[..5_000_000]]), 413, -32600, &words).await;
+    // Without waiting for it.
+    let mut socket = refusals.site.socket().await;
+    socket.send(post("/", &[("content-length", "8388609")], "")).await;
+    assert_eq!(socket.answer().await.status, 413);
+
+    let padded = format!("{good}{}", " ".repeat(8 * 1024 * 1024 - good.len()));
+    let answer = refusals.site.send(post("/", &[("A2A-Version", "1.0")], padded)).await;
+    assert_eq!(answer.json()["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+}
+
+/// What is not even HTTP has no JSON to answer with: a status, or the end of the connection.
+#[tokio::test]
+async fn bytes_that_are_no_http() {
+    let refusals = Refusals::new().await;
+    for (bytes, status) in [
+        (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], Some(400)),
+        (b"hello\r\n\r\n", Some(400)),
+        (b"POST / HTTP/9.9\r\n\r\n", Some(400)),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some(400)),
+        (b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n", Some(400)),
+        (b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n", Some(400)),
+        (b"POST / HTTP/1.1\r\nhost: localhost\r\nbad header\r\n\r\n", Some(400)),
+        (b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked, zip\r\n\r\n", Some(400)),
+        (b"", None),
+        (b"POST / HT", None),
+    ] {
+        let what = String::from_utf8_lossy(bytes).into_owned();
+        let mut socket = refusals.site.socket().await;
+        socket.send(bytes).await;
+        socket.finish().await;
+        assert_eq!(socket.try_answer().await.map(|answer| answer.status), status, "{what}");
+        assert!(socket.ended().await, "{what}");
+        refusals.unharmed(&what).await;
+    }
+}
+
+#[tokio::test]
+async fn methods_and_versions_that_nobody_knows() {
+    let refusals = Refusals::new().await;
+    let params = json!({ "message": message("x"), "id": "t" });
+    let check = async |headers: &[(&str, &str)], method: &str, code, words: &[&str]| {
+        let what = format!("{headers:?} {method}");
+        refusals.check(&what, post("/", headers, request(method, &params)), 200, code, words).await;
+    };
+    for version in ["0.1", "0.2", "0.3", "1.0"] {
+        let shown = if version == "0.2" { "0.3" } else { version };
+        for method in ["tasks/unheardOf", "sendmessage", " SendMessage", "tasks/send\0"] {
+            check(&[("A2A-Version", version)], method, -32601, &["no method", shown]).await;
+        }
+    }
+    // A method of another generation than the one that is named.
+    check(&[("A2A-Version", "1.0")], "message/send", -32601, &["message/send", "1.0"]).await;
+    check(&[("A2A-Version", "0.3")], "tasks/send", -32601, &["tasks/send", "0.3"]).await;
+    check(&[("A2A-Version", "0.1")], "message/send", -32601, &["message/send", "0.1"]).await;
+    check(&[], "tasks/unheardOf", -32601, &["tasks/unheardOf"]).await;
+    for version in ["0.4", "1.1", "2.0", "latest", "v1", "1.0, 0.3", "é"] {
+        for method in ["SendMessage", "message/send", "tasks/send", "tasks/get", "unheardOf"] {
+            check(&[("A2A-Version", version)], method, -32009, &["not supported", "1.0, 0.3, 0.2 or 0.1"]).await;
+        }
+    }
+    for version in ["0.1", "0.2", "0.3"] {
+        check(&[("A2A-Version", version)], "SendMessage", -32009, &["A2A-Version: 1.0"]).await;
+    }
+    check(&[], "SendMessage", -32009, &["A2A-Version: 1.0"]).await;
+    // The query parameter counts where there is no header.
+    let body = request("SendMessage", &params);
+    refusals.check("?7", post("/?A2A-Version=7", &[], &body), 200, -32009, &["\"7\""]).await;
+    let answer = refusals.site.send(post("/?x=1&a2a-version=1.0", &[], &body)).await;
+    assert_eq!(answer.json()["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+}

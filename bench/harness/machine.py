@@ -1,0 +1,56 @@
+"""The machine of a run: figures without it say nothing."""
+
+import json
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+
+
+def describe(repo: Path, scratch: Path) -> list[tuple[str, str]]:
+    """What is known before the run."""
+    return [
+        ("date", datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")),
+        ("commit", commit(repo)),
+        ("cores", f"{len(os.sched_getaffinity(0))} ({first('/proc/cpuinfo', 'model name')})"),
+        ("memory", f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / (1 << 30):.0f} GiB"),
+        ("kernel", f"{platform.system()} {platform.release()}"),
+        ("file system of the data", file_system(scratch)),
+        ("compiler", said("rustc", "--version")),
+    ]
+
+
+def fsync(limit: Path, scratch: Path, secs: float) -> dict:
+    """Times a second that the disk makes 4 KiB durable, appended and overwritten."""
+    done = subprocess.run(
+        [str(limit), "fsync", str(scratch), "--secs", str(secs)], capture_output=True, text=True, timeout=60
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"limit fsync: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def commit(repo: Path) -> str:
+    revision = said("git", "-C", str(repo), "rev-parse", "--short", "HEAD")
+    changed = said("git", "-C", str(repo), "status", "--porcelain", "--", "crates", "Cargo.lock")
+    return revision + (" with changes" if changed else "")
+
+
+def said(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+    except OSError:
+        return ""
+
+
+def first(path: str, key: str) -> str:
+    lines = Path(path).read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "unknown")
+
+
+def file_system(path: Path) -> str:
+    """The type of the mount that holds a path. On tmpfs an fsync costs nothing and durability is a fiction."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    holding = [mount for mount in mounts if path.resolve().is_relative_to(mount[1])]
+    return max(holding, key=lambda mount: len(mount[1]))[2] if holding else "unknown"

@@ -1,0 +1,108 @@
+"""The tables of a run, as markdown."""
+
+import statistics
+
+from .servers import Spec
+from .targets import Verdict
+from .workloads import Measurements, Size
+
+
+def markdown(
+    title: str,
+    machine: list[tuple[str, str]],
+    verdicts: list[Verdict],
+    specs: list[Spec],
+    measured: Measurements,
+    size: Size,
+) -> str:
+    parts = [
+        f"# {title}",
+        "\n".join(f"- {key}: {value}" for key, value in machine),
+        "## Targets",
+        targets(verdicts),
+        "## Figures",
+        "Medians. CPU is the server's, in seconds per 1,000 requests or events.",
+        figures(specs, measured),
+        *growth(measured, size),
+        "\n".join(f"- {spec.name}: {spec.about}" for spec in specs),
+        *troubles(measured),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def targets(verdicts: list[Verdict]) -> str:
+    lines = ["| target | bound | measured | of all repeats | |", "| --- | --- | --- | --- | --- |"]
+    for verdict in verdicts:
+        show = ratio if verdict.target.is_ratio() else number
+        measured, spread = "", ""
+        if verdict.values:
+            measured = show(verdict.median())
+            spread = f"{show(min(verdict.values))} … {show(max(verdict.values))}"
+        outcome = f"**{verdict.outcome}**" + (f" ({verdict.note})" if verdict.note else "")
+        cells = [verdict.target.what, verdict.target.text(), measured, spread, outcome]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def figures(specs: list[Spec], measured: Measurements) -> str:
+    columns = [
+        ("send/s", "send", "rps", number),
+        ("p50 ms", "send", "p50_ms", decimals),
+        ("p99 ms", "send", "p99_ms", decimals),
+        ("CPU", "send", "cpu_s_per_1k", small),
+        ("get/s", "get", "rps", number),
+        ("CPU", "get", "cpu_s_per_1k", small),
+        ("events/s", "stream", "events_per_s", number),
+        ("CPU", "stream", "cpu_s_per_1k_events", small),
+        ("KiB per idle stream", "idle", "kib_per_stream", decimals),
+    ]
+    columns = [column for column in columns if any(measured.of(spec.name, column[1]) for spec in specs)]
+    lines = ["| | " + " | ".join(column[0] for column in columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for spec in specs:
+        cells = [median(measured, spec.name, workload, figure, show) for _, workload, figure, show in columns]
+        if any(cells):
+            lines.append(f"| {spec.name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) if columns else "None."
+
+
+def growth(measured: Measurements, size: Size) -> list[str]:
+    rows = []
+    for workload in ("get", "list"):
+        for label, stored in zip(("few", "many"), size.stored):
+            name = f"{workload}-{label}"
+            cells = [
+                median(measured, "nuncio", name, figure, show)
+                for figure, show in (("p50_ms", decimals), ("p99_ms", decimals), ("cpu_s_per_1k", small))
+            ]
+            if any(cells):
+                rows.append(f"| {workload}, {stored:,} stored | " + " | ".join(cells) + " |")
+    if not rows:
+        return []
+    head = ["| nuncio, one connection | p50 ms | p99 ms | CPU |", "| --- | --- | --- | --- |"]
+    return ["\n".join(head + rows)]
+
+
+def troubles(measured: Measurements) -> list[str]:
+    lines = measured.troubles()
+    return ["## Troubles", "\n".join("- " + " ".join(line.split()) for line in lines)] if lines else []
+
+
+def median(measured: Measurements, server: str, workload: str, figure: str, show) -> str:
+    values = [row[figure] for row in measured.of(server, workload).values() if figure in row]
+    return show(statistics.median(values)) if values else ""
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def decimals(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def small(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def ratio(value: float) -> str:
+    return f"{value:.2f} ×"

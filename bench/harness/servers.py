@@ -1,0 +1,176 @@
+"""The servers of a run, and how one of them is started, loaded and ended.
+
+One server is alive at a time. Each gets a port of its own and, where it stores, a folder of its own that is
+removed afterwards.
+"""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+STARTS_WITHIN = 20.0
+ENDS_WITHIN = 5.0
+# The load generator gives up by itself before this.
+LOAD_GRACE = 90.0
+
+OURS = "nuncio"
+L0 = "L0"
+L2 = "L2"
+RA2A = "ra2a"
+A2A_PROTOCOL_SERVER = "a2a-protocol-server"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A server that can be started."""
+
+    name: str
+    about: str
+    command: Callable[[int, Path], list[str]]
+    workloads: tuple[str, ...]
+    dialect: str = "a2a"
+
+
+def catalog(ours: Path, built: Path) -> dict[str, Spec]:
+    """Every server, by name; `built` is where the bench workspace's programs are."""
+
+    def program(name: str) -> str:
+        return str(built / name)
+
+    specs = [
+        Spec(
+            L0,
+            "bare axum, tasks in a map; streams: the bare SSE loop",
+            lambda port, _: [program("limit"), "serve", str(port)],
+            ("send", "get", "stream", "idle"),
+        ),
+        Spec(
+            L2,
+            "axum + SQLite FULL in the log layout, answered after the commit",
+            lambda port, data: [program("limit"), "serve", str(port), "--data", str(data)],
+            ("send", "get"),
+        ),
+        Spec(
+            OURS,
+            "this repository, durable",
+            lambda port, data: [
+                *(str(ours), "serve", "--listen", f"127.0.0.1:{port}"),
+                *("--data", str(data), "--bench-agent", "--log", "warn"),
+            ],
+            ("send", "get", "stream", "idle", "grow"),
+        ),
+        Spec(
+            RA2A,
+            "ra2a 0.10.1, in memory; it never closes a stream, so there is no figure for those",
+            lambda port, _: [program("peer-ra2a"), str(port)],
+            ("send", "get", "idle"),
+            dialect="ra2a",
+        ),
+        Spec(
+            A2A_PROTOCOL_SERVER,
+            "a2a-protocol-server 0.15.0, in memory; at most 1,024 streams at once",
+            lambda port, _: [program("peer-a2a-protocol-server"), str(port)],
+            ("send", "get", "stream", "idle"),
+        ),
+    ]
+    return {spec.name: spec for spec in specs}
+
+
+PEERS = {RA2A: "peer-ra2a", A2A_PROTOCOL_SERVER: "peer-a2a-protocol-server"}
+
+
+class Server:
+    """A started server. Use it with `with`."""
+
+    def __init__(self, spec: Spec, load: Path, scratch: Path):
+        self.spec, self.load_program = spec, load
+        self.port = free_port()
+        self.home = scratch / f"{spec.name}-{self.port}"
+        self.data = self.home / "data"
+
+    def __enter__(self) -> "Server":
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.data.mkdir(parents=True)
+        # In a folder of its own and without settings of this shell, so that no nuncio.toml gets in.
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("NUNCIO_")}
+        self.log_path = self.home / "server.log"
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(
+                self.spec.command(self.port, self.data),
+                cwd=self.home,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            self.wait_until_it_listens()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.stop()
+
+    def wait_until_it_listens(self) -> None:
+        deadline = time.monotonic() + STARTS_WITHIN
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                said = self.log_path.read_text(errors="replace")[-400:].strip()
+                raise RuntimeError(f"{self.spec.name} ended with {self.process.returncode}: {said}")
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError(f"{self.spec.name} does not listen after {STARTS_WITHIN:.0f} s")
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def load(self, workload: str, *, conns: int, count: int, secs: float, ids: Path | None = None) -> dict:
+        """Runs the load generator once; what it printed, and how busy others were meanwhile."""
+        command = [str(self.load_program), workload, "--port", str(self.port), "--pid", str(self.process.pid)]
+        command += ["--conns", str(conns), "--count", str(count), "--secs", str(secs)]
+        command += ["--dialect", self.spec.dialect]
+        if ids is not None:
+            command += ["--ids", str(ids)]
+        start, before = time.monotonic(), cpu_of_others(self.process.pid)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=secs + LOAD_GRACE)
+        if done.returncode != 0:
+            return {"error": (done.stderr or done.stdout).strip()[-400:]}
+        figures = json.loads(done.stdout)
+        others = cpu_of_others(self.process.pid) - before
+        figures["others_cores"] = max(others, 0.0) / (time.monotonic() - start)
+        return figures
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def cpu_of_others(server: int) -> float:
+    """CPU seconds that this machine has spent on neither the server nor our own children."""
+    hz = os.sysconf("SC_CLK_TCK")
+    user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    everything = user + nice + system + irq + softirq + steal
+    stat = Path(f"/proc/{server}/stat").read_text().rpartition(") ")[2].split()
+    ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (everything - sum(map(int, stat[11:15]))) / hz - ours.ru_utime - ours.ru_stime

@@ -1,0 +1,86 @@
+"""What the project promises, and whether a run kept it.
+
+A ratio is taken within each repeat, where both servers ran within the same minute, and the median of those
+counts: on a shared machine absolute figures wander, their ratios much less.
+"""
+
+import statistics
+from dataclasses import dataclass
+
+from .servers import A2A_PROTOCOL_SERVER, L0, L2, OURS, RA2A
+from .workloads import Measurements
+
+PASS, MISS, OPEN = "PASS", "MISS", "not run"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Ours against a server (a ratio), against ourselves with another workload, or alone."""
+
+    what: str
+    workload: str
+    figure: str
+    bound: float
+    at_least: bool
+    server: str | None = None
+    base_workload: str | None = None
+    unit: str = ""
+
+    def text(self) -> str:
+        sign = "≥" if self.at_least else "≤"
+        if self.is_ratio():
+            return f"{sign} {self.bound:g} × {self.server or 'with few'}"
+        return f"{sign} {self.bound:,.0f}{self.unit}"
+
+    def is_ratio(self) -> bool:
+        return self.server is not None or self.base_workload is not None
+
+
+TARGETS = [
+    Target("send, 64 connections: per second", "send", "rps", 0.55, True, L2),
+    Target("send: per second, beside the fastest in-memory SDK", "send", "rps", 1.2, True, RA2A),
+    Target("send: CPU per request", "send", "cpu_s_per_1k", 2.0, False, L2),
+    Target("send: p99", "send", "p99_ms", 2.0, False, L2),
+    Target("stream, 32 streams: events per second", "stream", "events_per_s", 80_000, True),
+    Target("stream: beside the best in-memory SDK", "stream", "events_per_s", 1.0, True, A2A_PROTOCOL_SERVER),
+    Target("stream: beside the bare SSE loop", "stream", "events_per_s", 0.4, True, L0),
+    Target("get, 64 connections: per second", "get", "rps", 0.6, True, L0),
+    Target("idle streams: memory of each", "idle", "kib_per_stream", 32, False, unit=" KiB"),
+    Target("get with many stored: p50", "get-many", "p50_ms", 2.0, False, base_workload="get-few"),
+    Target("get with many stored: CPU", "get-many", "cpu_s_per_1k", 2.0, False, base_workload="get-few"),
+    Target("list with many stored: p50", "list-many", "p50_ms", 2.0, False, base_workload="list-few"),
+    Target("list with many stored: CPU", "list-many", "cpu_s_per_1k", 2.0, False, base_workload="list-few"),
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    target: Target
+    values: list[float]
+    outcome: str
+    note: str = ""
+
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+
+def judge(target: Target, measured: Measurements) -> Verdict:
+    ours = measured.of(OURS, target.workload)
+    if target.is_ratio():
+        base = measured.of(target.server or OURS, target.base_workload or target.workload)
+        pairs = [(ours[rep][target.figure], base[rep][target.figure]) for rep in ours.keys() & base.keys()]
+        values = [mine / other for mine, other in pairs if other]
+    else:
+        values = [figures[target.figure] for figures in ours.values()]
+    if not values:
+        failed = [row for row in measured.rows if row["server"] == OURS and "error" in row]
+        return Verdict(target, [], MISS if failed else OPEN, "ours failed" if failed else "")
+    median = statistics.median(values)
+    kept = median >= target.bound if target.at_least else median <= target.bound
+    # A fast wrong answer is not fast.
+    bad = sum(figures.get("bad", 0) for figures in ours.values())
+    return Verdict(target, values, PASS if kept and not bad else MISS, f"{bad} bad answers" if bad else "")
+
+
+def judge_all(measured: Measurements) -> list[Verdict]:
+    return [judge(target, measured) for target in TARGETS]

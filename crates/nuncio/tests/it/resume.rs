@@ -1,0 +1,301 @@
+//! A stream that is cut goes on with the same bytes: cut at every event, in every dialect, while the task
+//! runs, after it has ended, and after the server was killed.
+//!
+//! The stream is that of a streaming send. Every reader repeats that send under the same idempotency key, so
+//! that all of them read the one task from its beginning; each cuts its stream after another frame and
+//! resumes with the id of that frame and the JSON-RPC id of the request that was cut.
+
+use std::{path::PathBuf, sync::Arc};
+
+use nuncio_engine::{Message, Role};
+use nuncio_wire::{
+    a2a::{Call, Dialect, Send, StreamEvent},
+    jsonrpc,
+    sse::Parser,
+};
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::{
+    server_process::ServerProcess,
+    streams::{Cut, Endpoint, Frame, Frames, Reader, within},
+    test_agents::{CHUNKS, GATES, gate_file},
+};
+
+/// The task, the state "working", the chunks, the end.
+const FRAMES: usize = CHUNKS as usize + 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_0_1_resume_anywhere() {
+    check(Dialect::V0_1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_0_3_resume_anywhere() {
+    check(Dialect::V0_3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_1_0_resume_anywhere() {
+    check(Dialect::V1).await;
+}
+
+async fn check(dialect: Dialect) {
+    let mut world = World::new(dialect);
+    let undisturbed = world.cut_live("undisturbed", None).await;
+    let killed = world.cut_live("killed", Some(FRAMES / 2)).await;
+    for (name, stream) in [("undisturbed", &undisturbed), ("killed", &killed)] {
+        world.cut_ended(name, stream).await;
+    }
+    world.kill();
+    world.restart();
+    for (name, stream) in [("undisturbed", &undisturbed), ("killed", &killed)] {
+        world.cut_ended(name, stream).await;
+    }
+}
+
+struct World {
+    dialect: Dialect,
+    server: ServerProcess,
+    serving: watch::Sender<u32>,
+    endpoint: Endpoint,
+    data: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new(dialect: Dialect) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let server = ServerProcess::start_test_agents(&data);
+        let (serving, process) = watch::channel(server.pid());
+        let endpoint = Endpoint::new(server.url(), "chunks", process);
+        Self { dialect, server, serving, endpoint, data, _dir: dir }
+    }
+
+    fn kill(&mut self) {
+        self.serving.send_replace(0);
+        self.server.kill9();
+    }
+
+    fn restart(&mut self) {
+        self.server.restart();
+        self.serving.send_replace(self.server.pid());
+    }
+
+    /// A task that runs while its stream is cut after every frame. With `kill_at` the server is killed when
+    /// somebody has read that many frames. The whole stream.
+    async fn cut_live(&mut self, name: &str, kill_at: Option<usize>) -> Vec<Frame> {
+        let (seen, mut report) = watch::channel(vec![Seen::default(); FRAMES + 1]);
+        let seen = Arc::new(seen);
+        let mut readers = JoinSet::new();
+        for cut in 1..=FRAMES {
+            let reading = Reading::new(self, name, cut);
+            let seen = Arc::clone(&seen);
+            readers.spawn(async move { (cut, reading.read(|now| seen.send_modify(|all| all[cut] = now)).await) });
+        }
+        // Everybody is there, and nothing but the beginning is.
+        self.wait(&mut report, "all readers", |_, seen| seen.frames > 0).await;
+        self.open_gate(name, GATES[0]);
+        if let Some(kill_at) = kill_at {
+            within("the middle", report.wait_for(|all| all.iter().any(|seen| seen.frames >= kill_at)))
+                .await
+                .unwrap();
+            self.kill();
+            self.restart();
+        }
+        // Whoever cuts before the last gate has done so, and goes on with a task that still runs.
+        let before_gate = 2 + GATES[1] as usize;
+        let resumed = |cut: usize, seen: &Seen| if cut < before_gate { seen.resumed } else { true };
+        self.wait(&mut report, "all resumed", resumed).await;
+        self.open_gate(name, GATES[1]);
+
+        let mut streams = vec![];
+        while let Some(read) = readers.join_next().await {
+            streams.push(read.unwrap());
+        }
+        let whole = streams[0].1.clone();
+        assert_eq!(whole.len(), FRAMES);
+        for (cut, stream) in &streams {
+            same(stream, &whole, &format!("{name} in {:?}, cut after {cut}", self.dialect));
+        }
+        whole
+    }
+
+    /// The same after the task has ended.
+    async fn cut_ended(&self, name: &str, whole: &[Frame]) {
+        // As many at once as a browser and a half would have.
+        let mut readers = JoinSet::new();
+        let mut next = 1..=FRAMES;
+        loop {
+            while readers.len() < 16
+                && let Some(cut) = next.next()
+            {
+                let reading = Reading::new(self, name, cut);
+                readers.spawn(async move { (cut, reading.read(|_| {}).await) });
+            }
+            let Some(read) = readers.join_next().await else { break };
+            let (cut, stream) = read.unwrap();
+            same(&stream, whole, &format!("{name} in {:?}, ended, cut after {cut}", self.dialect));
+        }
+        // From the very beginning there is all but the task itself, which the send had shown.
+        let mut stream = self.endpoint.subscribe(&reader(self.dialect, name, whole), 0).await.unwrap();
+        let mut log = vec![];
+        while let Some(frame) = stream.next().await.unwrap() {
+            log.push(frame);
+        }
+        same(&log, &whole[1..], &format!("{name} in {:?}, from the beginning", self.dialect));
+    }
+
+    fn open_gate(&self, name: &str, chunk: u32) {
+        std::fs::write(gate_file(&self.data, name, chunk), "").unwrap();
+    }
+
+    async fn wait(
+        &self,
+        report: &mut watch::Receiver<Vec<Seen>>,
+        what: &str,
+        done: impl Fn(usize, &Seen) -> bool,
+    ) {
+        let all = |all: &Vec<Seen>| all.iter().enumerate().skip(1).all(|(cut, seen)| done(cut, seen));
+        within(what, report.wait_for(all)).await.unwrap();
+    }
+}
+
+/// How far a reader is.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    frames: usize,
+    /// It has cut its stream, and has another one.
+    resumed: bool,
+}
+
+/// A reader that cuts its stream once by itself, and otherwise takes it as it comes.
+struct Reading {
+    endpoint: Endpoint,
+    dialect: Dialect,
+    name: String,
+    cut_after: usize,
+    frames: Vec<Frame>,
+    has_cut: bool,
+}
+
+impl Reading {
+    fn new(world: &World, name: &str, cut_after: usize) -> Self {
+        Self {
+            endpoint: world.endpoint.clone(),
+            dialect: world.dialect,
+            name: name.to_owned(),
+            cut_after,
+            frames: vec![],
+            has_cut: false,
+        }
+    }
+
+    /// The frames of all its streams, one after the other.
+    async fn read(mut self, tell: impl Fn(Seen)) -> Vec<Frame> {
+        loop {
+            match self.read_on(&tell).await {
+                Ok(true) => return self.frames,
+                Ok(false) => self.has_cut = true,
+                Err(Cut) => {}
+            }
+        }
+    }
+
+    /// Reads to the end of the stream (true), or to where it is to be cut.
+    async fn read_on(&mut self, tell: &impl Fn(Seen)) -> Result<bool, Cut> {
+        let mut stream = match self.frames.last() {
+            None => self.send().await?,
+            Some(last) => {
+                let reader = reader(self.dialect, &self.name, &self.frames);
+                self.endpoint.subscribe(&reader, last.id).await?
+            }
+        };
+        loop {
+            tell(Seen { frames: self.frames.len(), resumed: self.has_cut });
+            if !self.has_cut && self.frames.len() == self.cut_after {
+                return Ok(false);
+            }
+            match stream.next().await? {
+                Some(frame) => self.frames.push(frame),
+                None => return Ok(true),
+            }
+        }
+    }
+
+    /// The streaming send, the same for everybody.
+    async fn send(&self) -> Result<Frames, Cut> {
+        let name = &self.name;
+        let mut send = Send::new(Message::text(format!("message-{name}"), Role::User, name));
+        send.client_task_id = (self.dialect == Dialect::V0_1).then(|| name.clone());
+        let (call, headers) = (Call::Stream(Box::new(send)), [("Idempotency-Key", name.as_str())]);
+        Frames::of(self.endpoint.open(self.dialect, name, &call, &headers).await?).await
+    }
+}
+
+/// Who reads the task of a stream.
+fn reader(dialect: Dialect, name: &str, stream: &[Frame]) -> Reader {
+    let result = jsonrpc::parse_response(stream[0].data()).unwrap().outcome.unwrap();
+    let task = match dialect.read_event(result).unwrap() {
+        StreamEvent::Task(task) => task.id,
+        // 0.1 has no other way to begin.
+        StreamEvent::Status(status) => status.task,
+        other => panic!("a stream began with {other:?}"),
+    };
+    Reader { dialect, task, id: name.to_owned() }
+}
+
+#[track_caller]
+fn same(stream: &[Frame], whole: &[Frame], what: &str) {
+    for (at, (frame, expected)) in stream.iter().zip(whole).enumerate() {
+        assert_eq!(frame, expected, "{what}: frame {at} differs");
+    }
+    assert_eq!(stream.len(), whole.len(), "{what}");
+}
+
+#[tokio::test]
+async fn a_cursor_that_does_not_exist_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ServerProcess::start(&dir.path().join("data"), &[]);
+    let endpoint = Endpoint::new(server.url(), "echo", watch::channel(server.pid()).1);
+    for dialect in Dialect::ALL {
+        let name = dialect.version();
+        let mut send = Send::new(Message::text(format!("message-{name}"), Role::User, name));
+        send.client_task_id = (dialect == Dialect::V0_1).then(|| name.to_owned());
+        let sent = endpoint.open(dialect, name, &Call::Stream(Box::new(send)), &[]).await.unwrap();
+        let mut stream = Frames::of(sent).await.unwrap();
+        let mut frames = vec![];
+        while let Some(frame) = stream.next().await.unwrap() {
+            frames.push(frame);
+        }
+        let last = frames.last().unwrap().id;
+        let reader = reader(dialect, name, &frames);
+
+        // After the last event there is nothing, and that is no error.
+        let mut rest = endpoint.subscribe(&reader, last).await.unwrap();
+        assert_eq!(rest.next().await.unwrap(), None);
+
+        let beyond = (last + 1).to_string();
+        let no_event = format!("there is no event {beyond} to continue after: the task's last event is {last}");
+        let no_id = |id: &str| format!("Last-Event-ID: {id:?} is not an id of this server's events");
+        for (cursor, expected) in [
+            (beyond.as_str(), no_event),
+            ("two", no_id("two")),
+            ("-1", no_id("-1")),
+            ("1.5", no_id("1.5")),
+            ("18446744073709551616", no_id("18446744073709551616")),
+            ("é", no_id("é")),
+        ] {
+            let call = Call::Subscribe { task: reader.task.clone() };
+            let headers = [("Last-Event-ID", cursor)];
+            let answer = endpoint.ask(dialect, "again", &call, &headers).await.unwrap();
+            // A client of 0.3 reads an error from an event, and not from a body.
+            let answer = match dialect {
+                Dialect::V0_3 => Parser::new(1 << 16).feed(&answer).unwrap()[0].data.clone().into(),
+                _ => answer,
+            };
+            let error = jsonrpc::parse_response(&answer).unwrap().outcome.unwrap_err();
+            assert_eq!((error.code, error.message), (-32602, expected), "{dialect:?}, after {cursor:?}");
+        }
+    }
+}
