@@ -8,7 +8,6 @@ from .workloads import Measurements, Size
 
 
 def markdown(
-    title: str,
     machine: list[tuple[str, str]],
     verdicts: list[Verdict],
     specs: list[Spec],
@@ -16,7 +15,7 @@ def markdown(
     size: Size,
 ) -> str:
     parts = [
-        f"# {title}",
+        "# Last run of the benchmark",
         "\n".join(f"- {key}: {value}" for key, value in machine),
         "## Targets",
         targets(verdicts),

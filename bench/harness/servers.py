@@ -150,10 +150,12 @@ class Server:
         command += ["--dialect", self.spec.dialect]
         if ids is not None:
             command += ["--ids", str(ids)]
+        environment = {**os.environ, "RUST_BACKTRACE": "0"}
+        limit = secs + LOAD_GRACE
         start, before = time.monotonic(), cpu_of_others(self.process.pid)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=secs + LOAD_GRACE)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
         if done.returncode != 0:
-            return {"error": (done.stderr or done.stdout).strip()[-400:]}
+            return {"error": done.stderr.strip()[:400]}
         figures = json.loads(done.stdout)
         others = cpu_of_others(self.process.pid) - before
         figures["others_cores"] = max(others, 0.0) / (time.monotonic() - start)

@@ -1,7 +1,8 @@
 //! The bench agent on ra2a 0.10.1, the fastest of the in-memory SDKs at answering messages.
 //!
 //! It routes the method names of A2A 0.3, streams at `/stream`, and never closes the stream of a task that
-//! has ended, so the `stream` workload cannot run against it.
+//! has ended, so the `stream` workload cannot run against it. It also leaves artifact updates out of the task
+//! that it stores; for its answers to be the same as those of the others, an echo ends with the whole task.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -48,7 +49,7 @@ impl AgentExecutor for Bench {
             let mut task = Task::new(&cx.task_id, &cx.context_id);
             task.status = TaskStatus::working();
             task.history = cx.message.clone().into_iter().collect();
-            events.send(Event::Task(task))?;
+            events.send(Event::Task(task.clone()))?;
             if text.starts_with("stream") {
                 let content = "x".repeat(CHUNK_BYTES);
                 for n in 1..=CHUNKS {
@@ -59,7 +60,10 @@ impl AgentExecutor for Bench {
             } else if text.starts_with("wait") {
                 tokio::time::sleep(WAIT).await;
             } else {
-                events.send(chunk(cx, &text, false, true))?;
+                task.status = TaskStatus::completed();
+                task.artifacts.push(Artifact::text("out", text).with_name("echo"));
+                events.send(Event::Task(task))?;
+                return Ok(());
             }
             events.send(status(cx, TaskStatus::completed()))?;
             Ok(())
@@ -75,7 +79,7 @@ impl AgentExecutor for Bench {
 }
 
 fn chunk(cx: &RequestContext, text: &str, append: bool, last: bool) -> Event {
-    let artifact = Artifact::text("out", text.to_owned()).with_name("echo");
+    let artifact = Artifact::text("out", text.to_owned());
     let mut update = TaskArtifactUpdateEvent::new(&cx.task_id, &cx.context_id, artifact);
     update.append = append;
     update.last_chunk = last;

@@ -431,16 +431,10 @@ impl Inner {
         }
     }
 
-    pub(crate) fn enter(&self, run: &Arc<Run>) {
+    /// Makes a run known, so that commands find it, until the guard is dropped.
+    pub(crate) fn enter(&self, run: &Arc<Run>) -> Entered {
         self.lock_runs().insert(run.origin.id, Arc::clone(run));
-    }
-
-    /// Forgets a run, and not the one that may have followed it already.
-    pub(crate) fn leave(&self, run: &Run) {
-        let mut runs = self.lock_runs();
-        if runs.get(&run.origin.id).is_some_and(|known| std::ptr::eq(&raw const **known, run)) {
-            runs.remove(&run.origin.id);
-        }
+        Entered(Arc::clone(run))
     }
 
     /// The run of a task on this node.
@@ -466,6 +460,20 @@ impl Inner {
 fn keys(caller: &Caller, name: &str) -> impl Iterator<Item = TaskKey> {
     let chosen = TaskKey::Client { owner: caller.owner().to_owned(), id: name.to_owned() };
     TaskId::parse(name).map(TaskKey::Id).into_iter().chain([chosen])
+}
+
+/// A run that commands can find.
+pub(crate) struct Entered(Arc<Run>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let run = &self.0;
+        let mut runs = run.engine.lock_runs();
+        // Not the one that may have followed it already.
+        if runs.get(&run.origin.id).is_some_and(|known| Arc::ptr_eq(known, run)) {
+            runs.remove(&run.origin.id);
+        }
+    }
 }
 
 /// A place among the running tasks.

@@ -444,9 +444,11 @@ impl Run {
         self.lock().short = Some(scope.to_owned());
     }
 
-    /// An agent that returns and has emitted less than before its restart did something else.
+    /// An agent that returns and has emitted less than before its restart did something else. One that was
+    /// told to end did so for a reason.
     pub(crate) fn check_replayed(&self) -> Result<(), AgentError> {
         match &self.lock().short {
+            _ if self.is_canceled() => Ok(()),
             None => Ok(()),
             Some(scope) => Err(AgentError::Nondeterministic(format!(
                 "in scope {scope:?} it ended before it had emitted what it emitted before the restart"

@@ -26,7 +26,7 @@ use crate::{
     clock::Timestamp,
     content::{Message, Part, Role},
     context::TaskContext,
-    engine::{Inner as Engine, Permit},
+    engine::{Entered, Inner as Engine, Permit},
     error::Error,
     event::{self, Event, Status},
     head::{self, Head},
@@ -112,9 +112,8 @@ impl Driver {
     }
 
     /// Drives the agent to one of its ends.
-    pub(crate) async fn drive(mut self, mut lease: Lease) {
+    pub(crate) async fn drive(mut self, mut lease: Lease, _entered: Entered) {
         let run = Arc::clone(&self.run);
-        let engine = Arc::clone(&run.engine);
         let ended = self.work(&mut lease).await;
         // The agent is dropped before its task is given away.
         drop(self);
@@ -123,7 +122,6 @@ impl Driver {
             Ok(None) | Err(Stop::Lost) => {}
             Err(Stop::HandBack) => lease.hand_back(&run).await,
         }
-        engine.leave(&run);
     }
 
     /// `Ok(Some)`: the task ends with this. `Ok(None)`: it was parked.
@@ -515,7 +513,7 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Resul
         }
         _ => None,
     };
-    engine.enter(&run);
+    let entered = engine.enter(&run);
     // After that: whoever adds one from now on finds the run.
     if engine.store.webhooks(claimed.row.no).await.is_ok_and(|hooks| !hooks.is_empty()) {
         run.hooked.store(true, Ordering::Relaxed);
@@ -524,14 +522,13 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Resul
         run.cancel();
     }
     match (registered, refusal) {
-        (Ok(registered), None) => Driver::new(run, registered, permit).drive(lease).await,
+        (Ok(registered), None) => Driver::new(run, registered, permit).drive(lease, entered).await,
         (_, refusal) => {
             let mut lease = lease;
             let text = refusal.unwrap_or_default();
             let id = engine.clock.new_id().to_string();
             let message = Message::text(id, Role::Agent, text);
             lease.finish(&run, Event::Status(Status { state: State::Failed, message: Some(message) })).await;
-            engine.leave(&run);
         }
     }
     Ok(())

@@ -31,7 +31,7 @@ use crate::{
     data_dir::{self, Published},
 };
 
-/// A server that runs. Dropping it does not stop it: call [`Running::stop`].
+/// A server that runs. Dropping it begins a stop and does not wait for it: call [`Running::stop`].
 pub struct Running {
     engine: Engine,
     address: SocketAddr,
@@ -132,8 +132,10 @@ fn server_options(nuncio: &Nuncio, address: SocketAddr, published: &Published) -
                 IpAddr::V6(ip) => format!("[{ip}]"),
             });
         } else if options.public_url.is_none() && options.allowed_hosts.is_empty() {
-            // It listens everywhere and was told no name: any may be right.
+            // It listens everywhere and was told no name: any may be right, but cards must choose one.
             options.any_host = true;
+            options.public_url = Some(published.url.clone());
+            tracing::warn!("cards name {}: set --public-url to what clients use", published.url);
         }
     }
     options

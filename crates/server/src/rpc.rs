@@ -241,10 +241,10 @@ impl Exchange<'_> {
         submit.client_id = send.client_task_id;
         submit.metadata = send.metadata;
         submit.dialect = dialect.name().to_owned();
-        submit.idempotency_key = self.header("idempotency-key").map(|key| format!("key:{key}"));
+        submit.idempotency_key = self.header("idempotency-key")?.map(|key| format!("key:{key}"));
         submit.webhooks = webhooks;
         submit.accepted_output_modes = send.accepted_output_modes;
-        submit.trace = self.header("traceparent").map(str::to_owned);
+        submit.trace = self.header("traceparent").ok().flatten().map(str::to_owned);
         self.app.engine.submit(&self.caller, submit).await
     }
 
@@ -303,7 +303,7 @@ impl Exchange<'_> {
     }
 
     fn last_event_id(&self) -> Result<Option<u64>, Error> {
-        let Some(id) = self.header("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
+        let Some(id) = self.header("last-event-id")?.filter(|id| !id.is_empty()) else { return Ok(None) };
         match id.parse() {
             Ok(cursor) => Ok(Some(cursor)),
             Err(_) => {
@@ -312,8 +312,11 @@ impl Exchange<'_> {
         }
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
+    /// A header that changes what is done: one that cannot be read is not taken for one that is missing.
+    fn header(&self, name: &str) -> Result<Option<&str>, Error> {
+        let Some(value) = self.headers.get(name) else { return Ok(None) };
+        let text = std::str::from_utf8(value.as_bytes());
+        text.map(Some).map_err(|_| Error::Invalid(format!("{name}: the header is not UTF-8")))
     }
 
     fn result(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {

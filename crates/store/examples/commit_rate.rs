@@ -1,6 +1,8 @@
-//! How fast the embedded store is on this machine: creates by 64 writers, then opens by 64 readers.
+//! How fast the embedded store is on this machine, with 64 callers: tasks created, chunks appended, tasks
+//! opened, pages listed, and tasks opened while others are created.
 //!
-//! `cargo run --release -p nuncio-store --example commit_rate -- [SECONDS [DIR [create]]]`
+//! `cargo run --release -p nuncio-store --example commit_rate -- [SECONDS [DIR [PHASE…]]]`
+//! where a phase is `create`, `append`, `open`, `list` or `mixed`; without one, all.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement for a terminal")]
 
@@ -17,7 +19,7 @@ use nuncio_engine::{
     clock::{Clock, SystemClock},
     content::{Message, Part, Role},
     event::{ArtifactChunk, Entry, Event, Status, encode},
-    store::{Change, Guard, NewTask, RunChange, Store, TaskKey},
+    store::{Change, Guard, ListQuery, NewTask, NodeId, RunChange, Store, TaskKey, TaskNo},
     task::{State, TaskId},
 };
 use nuncio_store::{SqliteOptions, SqliteStore};
@@ -31,10 +33,26 @@ async fn main() {
     let folder = tempfile::tempdir().unwrap();
     let dir = args.next().map_or_else(|| folder.path().to_owned(), PathBuf::from);
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&dir, SqliteOptions::default()).unwrap());
-    let bench = Arc::new(Bench { store, ids: Mutex::default(), next: AtomicUsize::new(0) });
-    measure("create", time, &bench, Bench::create).await;
-    if args.next().is_none() {
+    let (id, first) = echo();
+    store.commit(first).await.unwrap();
+    let running = running(&store).await;
+    let bench = Arc::new(Bench { store, ids: Mutex::new(vec![id]), running, next: AtomicUsize::new(0) });
+    let wanted: Vec<String> = args.collect();
+    let wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
+    if wanted("create") {
+        measure("create", time, &bench, Bench::create).await;
+    }
+    if wanted("append") {
+        measure("append", time, &bench, Bench::append).await;
+    }
+    if wanted("open") {
         measure("open", time, &bench, Bench::open).await;
+    }
+    if wanted("list") {
+        measure("list", time, &bench, Bench::list).await;
+    }
+    if wanted("mixed") {
+        measure("mixed", time, &bench, Bench::mixed).await;
     }
     bench.store.close().await.unwrap();
 }
@@ -42,16 +60,22 @@ async fn main() {
 struct Bench {
     store: Arc<dyn Store>,
     ids: Mutex<Vec<TaskId>>,
+    running: Vec<TaskNo>,
     next: AtomicUsize,
 }
 
 impl Bench {
     async fn create(self: Arc<Self>) {
-        let change = echo();
-        let Guard::Create(new) = &change.guard else { return };
-        let id = new.id;
+        let (id, change) = echo();
         self.store.commit(change).await.unwrap();
         self.ids.lock().unwrap().push(id);
+    }
+
+    async fn append(self: Arc<Self>) {
+        let task = self.running[self.next.fetch_add(1, Ordering::Relaxed) % self.running.len()];
+        let mut change = Change::new(Guard::Runner { task, epoch: 1 });
+        change.events = Some(encode(&[Entry(SystemClock.now(), chunk(&"x".repeat(200)))]));
+        self.store.commit(change).await.unwrap();
     }
 
     async fn open(self: Arc<Self>) {
@@ -62,6 +86,28 @@ impl Bench {
         };
         self.store.open(&TaskKey::Id(id)).await.unwrap().unwrap();
         tokio::task::yield_now().await;
+    }
+
+    /// The newest 50 of an owner.
+    async fn list(self: Arc<Self>) {
+        let query = ListQuery {
+            owner: "local".into(),
+            context: None,
+            state: None,
+            agent: None,
+            since: None,
+            after: None,
+            limit: 50,
+        };
+        assert_eq!(self.store.list(&query).await.unwrap().tasks.len(), 50);
+    }
+
+    /// An open, and a create once in ten times.
+    async fn mixed(self: Arc<Self>) {
+        if SystemClock.chance() < 0.1 {
+            Arc::clone(&self).create().await;
+        }
+        self.open().await;
     }
 }
 
@@ -112,24 +158,14 @@ fn cpu_seconds() -> f64 {
 }
 
 /// A task that is born completed: what an echo agent commits.
-fn echo() -> Change {
+fn echo() -> (TaskId, Change) {
     let (now, id) = (SystemClock.now(), TaskId(SystemClock.new_id()));
     let text = "hello lorem ipsum ".repeat(8);
     let status = |state| Event::Status(Status { state, message: None });
     let entries = [
         Event::Message(Message::text("m-1", Role::User, &text)),
         status(State::Working),
-        Event::Artifact(ArtifactChunk {
-            id: "out".into(),
-            index: 0,
-            parts: vec![Part::text(&text)],
-            append: false,
-            last: true,
-            name: Some("echo".into()),
-            description: None,
-            metadata: None,
-            extensions: vec![],
-        }),
+        chunk(&text),
         status(State::Completed),
     ]
     .map(|event| Entry(now, event));
@@ -148,5 +184,31 @@ fn echo() -> Change {
     change.state = Some((State::Completed, now));
     change.head = Some(vec![b'h'; 80].into());
     change.run = RunChange::Rest;
-    change
+    (id, change)
+}
+
+fn chunk(text: &str) -> Event {
+    Event::Artifact(ArtifactChunk {
+        id: "out".into(),
+        index: 0,
+        parts: vec![Part::text(text)],
+        append: false,
+        last: true,
+        name: Some("echo".into()),
+        description: None,
+        metadata: None,
+        extensions: vec![],
+    })
+}
+
+/// As many tasks as there are callers, leased and at work.
+async fn running(store: &Arc<dyn Store>) -> Vec<TaskNo> {
+    let mut tasks = vec![];
+    for _ in 0..WORKERS {
+        let (_, mut change) = echo();
+        change.state = Some((State::Working, SystemClock.now()));
+        change.run = RunChange::Lease(NodeId(SystemClock.new_id()));
+        tasks.push(store.commit(change).await.unwrap().task);
+    }
+    tasks
 }

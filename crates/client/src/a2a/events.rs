@@ -43,7 +43,7 @@ pub struct Events {
     /// The agent answered with a message: there is no task.
     answered: bool,
     limit: u32,
-    /// Attempts to continue since the last event that was not a repeated task.
+    /// Attempts to continue since the cursor last moved.
     tries: u32,
     last_error: ClientError,
 }
@@ -124,8 +124,11 @@ impl Events {
     fn take(&mut self, event: &ServerEvent) -> Result<StreamItem, ClientError> {
         tracing::debug!(target: "nuncio_client::wire", id = ?event.id, data = %event.data, "received");
         let received = self.client.read_event(&event.data)?;
-        if event.id.is_some() {
+        // Only what moves the cursor is progress: a server that says the same after every cut, or that has
+        // no cursors, is not asked for ever.
+        if event.id.is_some() && event.id != self.cursor {
             self.cursor.clone_from(&event.id);
+            self.tries = 0;
         }
         match &received.value {
             StreamEvent::Task(task) => {
@@ -136,12 +139,8 @@ impl Events {
             StreamEvent::Status(update) => {
                 self.task = Some(update.task.clone());
                 self.state = Some(update.state);
-                self.tries = 0;
             }
-            StreamEvent::Artifact(update) => {
-                self.task = Some(update.task.clone());
-                self.tries = 0;
-            }
+            StreamEvent::Artifact(update) => self.task = Some(update.task.clone()),
         }
         Ok(StreamItem { event: received, cursor: self.cursor.clone() })
     }

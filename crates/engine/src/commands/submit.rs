@@ -269,24 +269,16 @@ impl Inner {
         change.head = Some(work.head.encode());
         change.journal.clone_from(&work.journal);
         change.run = if ended { RunChange::Rest } else { RunChange::Lease(self.node) };
-        if !ended {
-            // Before the commit: a cancel may follow it at once and has to find the run.
-            self.enter(&run);
-        }
-        let committed = match self.store.commit(change).await {
-            Ok(committed) => committed,
-            Err(error) => {
-                self.leave(&run);
-                return Err(error.into());
-            }
-        };
+        // Before the commit: a cancel may follow it at once and has to find the run.
+        let entered = (!ended).then(|| self.enter(&run));
+        let committed = self.store.commit(change).await?;
         for entry in &work.entries[1..] {
             task.apply(entry);
         }
         self.announce(&run, &committed, &work.entries);
-        if !ended {
+        if let Some(entered) = entered {
             run.done(&work);
-            tokio::spawn(driver.drive(Lease::new(Arc::clone(self), &committed)));
+            tokio::spawn(driver.drive(Lease::new(Arc::clone(self), &committed), entered));
         }
         Ok(task)
     }

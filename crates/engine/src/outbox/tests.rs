@@ -197,7 +197,8 @@ async fn what_finds_no_room_waits_for_its_lease_and_is_no_attempt() {
     for task in &tasks {
         world.append(*task, vec![text(1)]);
     }
-    let options = OutboxOptions { waiting_per_endpoint: 20, per_endpoint: 2, ..OutboxOptions::default() };
+    // A hundred of them wait, some of them for longer than their lease.
+    let options = OutboxOptions { waiting_per_endpoint: 100, per_endpoint: 2, ..OutboxOptions::default() };
     let outbox = world.start(options);
     world.until(|world| tasks.iter().all(|task| world.cursor(*task, 0) == 1)).await;
     let calls = world.calls();
@@ -279,6 +280,20 @@ async fn a_courier_that_panics_takes_nobody_with_it() {
     let outbox = world.start(OutboxOptions::default());
     world.until(|world| world.cursor(good, 0) == 1).await;
     world.until(|world| world.cursor(broken, 0) == 1).await;
+    outbox.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_courier_that_does_not_return_has_failed() {
+    let world = World::answering(|call| match call.attempt {
+        1 => std::future::pending().boxed(),
+        _ => async { Verdict::Delivered }.boxed(),
+    });
+    let task = world.task(&["http://a/hook"]);
+    world.append(task, vec![text(1)]);
+    let outbox = world.start(OutboxOptions::default());
+    world.until(|world| world.cursor(task, 0) == 1).await;
+    assert_eq!(world.calls().iter().map(|call| call.at.as_secs()).collect::<Vec<_>>(), [0, 21]);
     outbox.stop().await;
 }
 

@@ -4,18 +4,18 @@
 #![allow(dead_code)]
 #![allow(clippy::print_stderr, reason = "a failing property shows its case")]
 
-// mod cancel;
-// mod caps;
-// mod disk;
-// mod expiry;
-// mod follow;
+mod cancel;
+mod caps;
+mod disk;
+mod expiry;
+mod follow;
 mod golden;
-// mod listing;
+mod listing;
 mod questions;
 // mod random;
-// mod replay;
-// mod running;
+mod replay;
+mod running;
 // mod script;
-// mod sending;
+mod sending;
 mod states;
 mod world;

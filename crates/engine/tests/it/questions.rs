@@ -13,13 +13,14 @@ use nuncio_engine::{
     AgentError, Answer, Chunk, Error, Event, Message, Next, Outcome, Part, Role, State, TaskContext,
     commands::submit::Abilities,
     question::AnswerError,
-    store::{Change, Guard, RunChange},
+    store::{Change, CommitError, Guard, RunChange},
     webhook::WebhookConfig,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::world::{EngineExt, Hooked, Moment, World, cases, data, me, reply_to, said, text_of, to, until, within};
+use crate::world::{
+    EngineExt, Hooked, Moment, World, cases, data, go_on, me, reply_to, said, text_of, to, until, within};
 
 /// One required field of a type, and one that may be left out.
 fn form(of: &str) -> Value {
@@ -343,11 +344,12 @@ impl Gate {
         Arc::new(Self { arrived: Semaphore::new(0), open: Semaphore::new(0), used: AtomicBool::new(false) })
     }
 
-    async fn pass(self: Arc<Self>) {
+    async fn pass(self: Arc<Self>) -> Result<(), CommitError> {
         if !self.used.swap(true, Ordering::SeqCst) {
             self.arrived.add_permits(1);
             self.open.acquire().await.unwrap().forget();
         }
+        Ok(())
     }
 
     async fn arrival(&self) {
@@ -369,7 +371,7 @@ async fn an_answer_that_comes_right_after_the_park_wakes_the_task() {
     let store = Hooked::new(world.open().await, move |moment, change| {
         match moment == Moment::After && is_park(change) {
             true => Arc::clone(&at).pass().boxed(),
-            false => async {}.boxed(),
+            false => go_on(),
         }
     });
     let engine = world.start_on(store).await;
@@ -396,7 +398,7 @@ async fn a_run_that_has_let_go_does_not_take_its_successor_with_it() {
     let store = Hooked::new(world.open().await, move |moment, change| {
         match moment == Moment::After && is_park(change) {
             true => Arc::clone(&at).pass().boxed(),
-            false => async {}.boxed(),
+            false => go_on(),
         }
     });
     let engine = world.start_on(store).await;
@@ -446,7 +448,7 @@ async fn an_answer_that_is_durable_but_not_told_yet_is_not_parked_over() {
     let store = Hooked::new(world.open().await, move |moment, change| {
         match moment == Moment::After && is_answer(change) {
             true => Arc::clone(&at).pass().boxed(),
-            false => async {}.boxed(),
+            false => go_on(),
         }
     });
     let engine = world.start_on(store).await;
@@ -480,7 +482,7 @@ async fn a_message_that_races_the_park_does_not_keep_the_run_alive() {
     let store = Hooked::new(world.open().await, move |moment, change| {
         match moment == Moment::Before && is_park(change) {
             true => Arc::clone(&at).pass().boxed(),
-            false => async {}.boxed(),
+            false => go_on(),
         }
     });
     let engine = world.start_on(store).await;

@@ -391,9 +391,17 @@ pub(crate) enum Moment {
     After,
 }
 
-type Hook = dyn Fn(Moment, &Change) -> BoxFuture<'static, ()> + Send + Sync;
+/// What a hook does to a commit: it lets it go on, after a while, or makes it fail.
+pub(crate) type Hold = BoxFuture<'static, Result<(), CommitError>>;
 
-/// The real store with a hand on its commits: they wait for what the hook returns.
+type Hook = dyn Fn(Moment, &Change) -> Hold + Send + Sync;
+
+/// Lets a commit go on.
+pub(crate) fn go_on() -> Hold {
+    std::future::ready(Ok(())).boxed()
+}
+
+/// The real store with a hand on its commits.
 pub(crate) struct Hooked {
     store: Arc<dyn Store>,
     hook: Box<Hook>,
@@ -404,7 +412,7 @@ pub(crate) struct Hooked {
 impl Hooked {
     pub(crate) fn new(
         store: Arc<dyn Store>,
-        hook: impl Fn(Moment, &Change) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+        hook: impl Fn(Moment, &Change) -> Hold + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self { store, hook: Box::new(hook), snapshots: Mutex::default() })
     }
@@ -413,9 +421,9 @@ impl Hooked {
 #[async_trait]
 impl Store for Hooked {
     async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
-        (self.hook)(Moment::Before, &change).await;
+        (self.hook)(Moment::Before, &change).await?;
         let committed = self.store.commit(change.clone()).await;
-        (self.hook)(Moment::After, &change).await;
+        (self.hook)(Moment::After, &change).await?;
         committed
     }
     async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {

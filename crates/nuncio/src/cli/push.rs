@@ -2,7 +2,7 @@
 //!
 //! A running server holds the folder, so it is asked; without one the store is opened here.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use nuncio::data_dir::Published;
@@ -53,6 +53,8 @@ pub(crate) struct Flags {
 
 /// How many are listed; a server shows as many.
 const MOST: usize = 1000;
+/// How long a server on this machine may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Command {
     pub(crate) fn format(&self) -> Format {
@@ -96,7 +98,7 @@ impl Desk {
         if let Some(published) = Published::read(&config.data) {
             // An error means that one is installed already, which is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
-            let http = reqwest::Client::builder().no_proxy().build().map_err(admin)?;
+            let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().map_err(admin)?;
             if http.get(format!("{}/healthz", published.url)).send().await.is_ok() {
                 return Ok(Self::Server { published, http });
             }

@@ -31,11 +31,11 @@ pub(crate) struct Flags {
     #[arg(long, env = "A2ACLI_CONTEXT_ID", value_name = "ID")]
     context_id: Option<String>,
     /// Do not wait for the task: print its id and end
-    #[arg(long = "async", env = "A2ACLI_ASYNC", visible_aliases = ["return-immediately", "no-wait"],
+    #[arg(long = "async", visible_aliases = ["return-immediately", "no-wait"],
           conflicts_with_all = ["stream", "wait"])]
     no_wait: bool,
     /// Wait until the task has ended or asks something. This is the default
-    #[arg(long, env = "A2ACLI_WAIT")]
+    #[arg(long)]
     wait: bool,
     /// Attributes of the request: a JSON object
     #[arg(long, env = "A2ACLI_METADATA", value_name = "JSON", value_parser = metadata)]

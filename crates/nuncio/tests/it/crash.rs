@@ -12,7 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use nuncio_engine::{Message, Role, task::State};
@@ -23,6 +23,7 @@ use nuncio_wire::{
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
+    random::{self, Random},
     server_process::ServerProcess,
     streams::{Cut, Endpoint, Frame, Reader, within},
     test_agents::{STEPS, ledger_file},
@@ -32,7 +33,7 @@ use crate::{
 /// it give its tasks up.
 const EARLY_KILLS_IN_A_ROW: usize = 3;
 
-/// Kills the server under a crowd of clients. Twelve times under twenty of them by default, a hundred times
+/// Kills the server under a crowd of clients. Twenty times under twenty of them by default, a hundred times
 /// under fifty with `NUNCIO_FULL=1`, any number of times with `NUNCIO_CRASH_CYCLES`; the moments can be had
 /// again with `NUNCIO_SEED`.
 ///
@@ -109,31 +110,9 @@ struct Plan {
 
 impl Plan {
     fn from_env() -> Self {
-        let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-        let (cycles, tasks) = if std::env::var_os("NUNCIO_FULL").is_some() { (100, 50) } else { (12, 20) };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        Self {
-            cycles: number("NUNCIO_CRASH_CYCLES").map_or(cycles, |cycles| cycles as usize),
-            tasks,
-            seed: number("NUNCIO_SEED").unwrap_or(now.subsec_nanos().into()),
-        }
-    }
-}
-
-/// Numbers from a seed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % n
-    }
-
-    fn moment(&mut self, most: Duration) -> Duration {
-        Duration::from_micros(self.below(most.as_micros() as u64))
+        let (cycles, tasks) = if std::env::var_os("NUNCIO_FULL").is_some() { (100, 50) } else { (20, 20) };
+        let chosen = std::env::var("NUNCIO_CRASH_CYCLES").ok().map(|cycles| cycles.parse().unwrap());
+        Self { cycles: chosen.unwrap_or(cycles), tasks, seed: random::seed() }
     }
 }
 
@@ -179,9 +158,15 @@ async fn kill_again_and_again(
             within("work of the new process on every task", crowd.all_moved_by(server.pid())).await;
             kills.takeovers.extend(killed_at.map(|at: Instant| at.elapsed()));
             tokio::time::sleep(random.moment(Duration::from_millis(300))).await;
-            if random.below(2) == 0 {
+            match random.below(3) {
                 // The worst moment for a promise is when it has just been heard.
-                within("anything", crowd.heard.subscribe().changed()).await.unwrap();
+                0 => within("anything", crowd.heard.subscribe().changed()).await.unwrap(),
+                // And for a send, when it was taken and not yet answered.
+                1 => {
+                    within("a send", crowd.sent.subscribe().changed()).await.unwrap();
+                    tokio::time::sleep(random.moment(Duration::from_millis(8))).await;
+                }
+                _ => {}
             }
             early_in_a_row = 0;
         }
@@ -204,6 +189,8 @@ struct Crowd {
     moved_by: Vec<AtomicU32>,
     /// Changes with everything that anybody hears from the server.
     heard: watch::Sender<()>,
+    /// Changes with everything that anybody is about to send.
+    sent: watch::Sender<()>,
     reconnects: AtomicUsize,
     repeats: AtomicUsize,
 }
@@ -216,6 +203,7 @@ impl Crowd {
             busy: AtomicBool::new(true),
             moved_by: (0..plan.tasks).map(|_| AtomicU32::new(0)).collect(),
             heard: watch::channel(()).0,
+            sent: watch::channel(()).0,
             reconnects: AtomicUsize::new(0),
             repeats: AtomicUsize::new(0),
         }
@@ -246,6 +234,7 @@ impl Crowd {
         send.client_task_id = (dialect == Dialect::V0_1).then(|| key.to_owned());
         let call = Call::Send(Box::new(send));
         loop {
+            self.sent.send_replace(());
             let asked = self.endpoint.ask(dialect, key, &call, &[("Idempotency-Key", key)]).await;
             let Ok(answer) = asked else {
                 self.repeats.fetch_add(1, Ordering::Relaxed);

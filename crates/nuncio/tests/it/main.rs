@@ -12,6 +12,7 @@ mod fake_agent;
 mod http;
 mod output;
 mod push;
+mod random;
 mod resume;
 mod serve;
 mod server_process;

@@ -96,10 +96,7 @@ fn a_second_signal_ends_it_at_once() {
 
     let started = Instant::now();
     server.signal(Signal::INT);
-    while !server.log().contains("stopping") {
-        assert!(started.elapsed() < Duration::from_secs(30), "{}", server.log());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    server.logs("stopping");
     server.signal(Signal::INT);
     assert_eq!(server.wait().code(), Some(130), "{}", server.log());
     assert!(started.elapsed() < Duration::from_secs(8), "it waited: {:?}", started.elapsed());
@@ -125,6 +122,16 @@ fn the_agents_are_those_that_were_asked_for() {
 }
 
 #[test]
+fn a_server_for_everyone_says_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ServerProcess::start(&dir.path().join("data"), &["--listen", "0.0.0.0:0", "--allow-remote"]);
+    assert!(server.url().starts_with("http://127.0.0.1:"), "{}", server.url());
+    server.logs("set --public-url to what clients use");
+    let sent = run(nuncio_in(dir.path()).args(["send", "hi", "-a", server.url()])).exits(0);
+    assert_eq!(sent.field("State"), "completed");
+}
+
+#[test]
 fn it_has_figures_and_logs_json() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = ServerProcess::start(
@@ -136,11 +143,11 @@ fn it_has_figures_and_logs_json() {
     assert!(metrics.contains("nuncio_tasks_running 0"), "{metrics}");
     assert!(http_get(server.url(), "/.well-known/agent-card.json").contains("https://a.example"));
     server.terminate();
+    server.logs("stopping");
     for line in server.log().lines() {
         let entry: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(entry["level"].is_string(), "{line}");
     }
-    assert!(server.log().contains("stopping"));
 }
 
 fn http_get(url: &str, path: &str) -> String {

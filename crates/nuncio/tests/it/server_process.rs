@@ -144,6 +144,15 @@ impl ServerProcess {
         self.log.lock().unwrap().clone()
     }
 
+    /// Waits until it has logged that text.
+    pub(crate) fn logs(&self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log().contains(text) {
+            assert!(Instant::now() < deadline, "it never logged {text:?}:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Ends it as a crash would: no time for anything.
     pub(crate) fn kill9(&mut self) {
         self.child.kill().unwrap();
@@ -201,6 +210,10 @@ impl ServerProcess {
             let Ok(line) = self.lines.recv_timeout(left) else { return false };
             if let Some(endpoint) = line.strip_prefix("Endpoint:") {
                 self.url = endpoint.trim().trim_end_matches('/').to_owned();
+            }
+            // The command to try names the real address, whatever the public one is.
+            if let Some((_, after)) = line.split_once(" send -a ") {
+                self.url = after.split(' ').next().unwrap().to_owned();
             }
             self.greeting.push_str(&line);
             self.greeting.push('\n');

@@ -182,9 +182,8 @@ async fn params_of_the_wrong_kind_name_the_member() {
         for method in methods {
             check(version, method, &common).await;
             for (parts, word) in parts {
-                let params = format!(
-                    r#"{{"id":"t","message":{{"messageId":"m","role":"{role}","parts":{parts}}}}}"#
-                );
+                let params =
+                    format!(r#"{{"id":"t","message":{{"messageId":"m","role":"{role}","parts":{parts}}}}}"#);
                 check(version, method, &[(&params, word)]).await;
             }
             let metadata = r##"{"id":"t","message":#,"metadata":"x"}"##;
@@ -203,9 +202,8 @@ async fn params_of_the_wrong_kind_name_the_member() {
             ("extensions", "{}"),
             ("metadata", "[]"),
         ] {
-            let message = format!(
-                r#"{{"messageId":"m","role":"{role}","parts":[{{"text":"x"}}],"{member}":{value}}}"#
-            );
+            let message =
+                format!(r#"{{"messageId":"m","role":"{role}","parts":[{{"text":"x"}}],"{member}":{value}}}"#);
             let params = format!(r#"{{"message":{message}}}"#);
             check(version, methods[0], &[(&params, &format!("params.message.{member}"))]).await;
         }
@@ -221,7 +219,8 @@ async fn params_of_the_wrong_kind_name_the_member() {
             let params = format!(r##"{{"message":#,"configuration":{{"{member}":{value}}}}}"##);
             check(version, methods[0], &[(&params, &format!("params.configuration.{member}"))]).await;
         }
-        check(version, methods[0], &[(r##"{"message":#,"configuration":"x"}"##, "params.configuration")]).await;
+        check(version, methods[0], &[(r##"{"message":#,"configuration":"x"}"##, "params.configuration")])
+            .await;
     }
     check(
         "0.1",
@@ -320,7 +319,10 @@ async fn webhook_params(check: &impl AsyncFn(&str, &str, &[(&str, &str)])) {
             ("{}".to_owned(), format!("params.{task}")),
             (format!(r#"{{"{task}":5}}"#), format!("params.{task}")),
             (format!(r#"{{"{task}":"t"}}"#), "params.pushNotificationConfig".to_owned()),
-            (format!(r#"{{"{task}":"t","pushNotificationConfig":{{}}}}"#), "pushNotificationConfig.url".into()),
+            (
+                format!(r#"{{"{task}":"t","pushNotificationConfig":{{}}}}"#),
+                "pushNotificationConfig.url".into(),
+            ),
             (
                 format!(r#"{{"{task}":"t","pushNotificationConfig":{{"url":"u","token":5}}}}"#),
                 "pushNotificationConfig.token".to_owned(),
@@ -420,7 +422,15 @@ async fn nesting_has_a_floor() {
         let levels = data.len();
         let code = if data.ends_with(']') { -32600 } else { -32700 };
         let words: &[&str] = if data.ends_with(']') { &["nested deeper than 64"] } else { &["not JSON"] };
-        refusals.check(&format!("{levels} bytes"), post("/", &[("A2A-Version", "1.0")], body(data)), 200, code, words).await;
+        refusals
+            .check(
+                &format!("{levels} bytes"),
+                post("/", &[("A2A-Version", "1.0")], body(data)),
+                200,
+                code,
+                words,
+            )
+            .await;
     }
     // The envelope is one level, and params, message, parts and the part are four more.
     let answer = refusals.site.send(post("/", &[("A2A-Version", "1.0")], body(&nested(59)))).await;
@@ -477,7 +487,8 @@ async fn requests_that_http_already_refuses() {
     }
     let answer = refusals.site.get("/agents/actor", &[]).await;
     assert_eq!(answer.header("allow"), "POST");
-    for path in ["/nowhere", "/agents", "/agents/", "/agents/actor/more", "//", "/v1/card", "/%00", "/.well-known/"]
+    for path in
+        ["/nowhere", "/agents", "/agents/", "/agents/actor/more", "//", "/v1/card", "/%00", "/.well-known/"]
     {
         check(path, get(path, &[]), 404, &["/agents/{name}", "/.well-known/agent-card.json"]).await;
         check(path, post(path, &[], &good), 404, &["nothing here"]).await;
@@ -509,7 +520,15 @@ async fn bodies_that_do_not_come_or_come_too_large() {
     let large = " ".repeat(8 * 1024 * 1024 + 1);
     let words = ["larger than 8388608 bytes", "max_body_bytes"];
     refusals.check("too long", post("/", &[], &large), 413, -32600, &words).await;
-    refusals.check("too long, in chunks", chunked(&[&large[..5_000_000], &large[..5_000_000]]), 413, -32600, &words).await;
+    refusals
+        .check(
+            "too long, in chunks",
+            chunked(&[&large[..5_000_000], &large[..5_000_000]]),
+            413,
+            -32600,
+            &words,
+        )
+        .await;
     // Without waiting for it.
     let mut socket = refusals.site.socket().await;
     socket.send(post("/", &[("content-length", "8388609")], "")).await;
@@ -567,7 +586,8 @@ async fn methods_and_versions_that_nobody_knows() {
     check(&[], "tasks/unheardOf", -32601, &["tasks/unheardOf"]).await;
     for version in ["0.4", "1.1", "2.0", "latest", "v1", "1.0, 0.3", "é"] {
         for method in ["SendMessage", "message/send", "tasks/send", "tasks/get", "unheardOf"] {
-            check(&[("A2A-Version", version)], method, -32009, &["not supported", "1.0, 0.3, 0.2 or 0.1"]).await;
+            check(&[("A2A-Version", version)], method, -32009, &["not supported", "1.0, 0.3, 0.2 or 0.1"])
+                .await;
         }
     }
     for version in ["0.1", "0.2", "0.3"] {

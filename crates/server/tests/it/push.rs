@@ -28,7 +28,7 @@ use nuncio_store::{SqliteOptions, SqliteStore};
 use serde_json::Value;
 use tokio::{sync::watch, task::JoinHandle};
 
-use crate::receiver::{Reaction, Receiver, until};
+use crate::receiver::{Got, Reaction, Receiver, until};
 
 const SECRET: &str = "whsec_bnVuY2lvLXRlc3RzLXNpZ24td2l0aC10aGlz";
 
@@ -118,14 +118,14 @@ async fn order_and_ids_are_kept_whatever_the_receiver_does() {
         tasks.insert(task, last);
     }
     until("the last event of every task", async || {
-        let taken: BTreeSet<_> = receiver.taken().iter().map(|got| got.task_and_seq()).collect();
+        let taken: BTreeSet<_> = receiver.taken().iter().map(Got::task_and_seq).collect();
         tasks.iter().all(|(task, last)| taken.contains(&(task.clone(), *last)))
     })
     .await;
 
     let (taken, all) = (receiver.taken(), receiver.got());
     for task in tasks.keys() {
-        let of_task = |got: &&crate::receiver::Got| got.task_and_seq().0 == *task;
+        let of_task = |got: &&Got| got.task_and_seq().0 == *task;
         let seqs: Vec<u64> = taken.iter().filter(of_task).map(|got| got.task_and_seq().1).collect();
         assert!(seqs.is_sorted_by(|a, b| a < b), "in order, each once: {seqs:?}");
         assert!(seqs.len() >= 10, "{seqs:?}");
@@ -161,7 +161,7 @@ async fn a_hanging_receiver_delays_nobody_else() {
         tasks.insert(house.submit("1", vec![hook(&good.url(&format!("/{n}")))]).await);
     }
     until("all that the good one is to get", async || {
-        let last = |got: &crate::receiver::Got| got.body.contains("TASK_STATE_COMPLETED");
+        let last = |got: &Got| got.body.contains("TASK_STATE_COMPLETED");
         let done: BTreeSet<_> =
             good.got().iter().filter(|got| last(got)).map(|got| got.task_and_seq().0).collect();
         done == tasks

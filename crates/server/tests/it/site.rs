@@ -272,10 +272,8 @@ impl Agent for Actor {
             // Two questions at once.
             "ask-both" => {
                 let (left, right) = (cx.branch("left"), cx.branch("right"));
-                let (left, right) = tokio::join!(
-                    left.ask("Left?", confirmation()),
-                    right.ask("Right?", confirmation())
-                );
+                let (left, right) =
+                    tokio::join!(left.ask("Left?", confirmation()), right.ask("Right?", confirmation()));
                 return Ok(Outcome::said(format!("{}, {}", confirmed(&left?), confirmed(&right?))));
             }
             "fail" => return Ok(Outcome::failed(argument)),

@@ -131,8 +131,7 @@ impl Socket {
         let mut headers = HeaderMap::new();
         for line in lines {
             let (name, value) = line.split_once(':').unwrap();
-            headers
-                .append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value.trim()).unwrap());
+            headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value.trim()).unwrap());
         }
         Some((status, headers))
     }

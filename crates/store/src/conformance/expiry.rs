@@ -83,6 +83,7 @@ pub async fn expiry_frees_the_names(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert!(store.journal(task).await.unwrap().is_empty());
     assert!(store.webhooks(task).await.unwrap().is_empty());
     assert!(store.dead_letters(10).await.unwrap().is_empty());
+    assert_eq!(store.replay_dead_letters(None, at(7)).await.unwrap(), 0);
     assert_eq!(store.next_delivery_due().await.unwrap(), None);
     assert_eq!(store.idempotent("alice", "key").await.unwrap(), None);
     let by_client_id = TaskKey::Client { owner: "alice".into(), id: "mine".into() };

@@ -18,7 +18,7 @@ pub(crate) struct Flags {
     #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
     task: String,
     /// Wait until the task has ended or asks something
-    #[arg(long, env = "A2ACLI_WAIT", visible_alias = "watch")]
+    #[arg(long, visible_alias = "watch")]
     wait: bool,
     /// Show at most so many messages of the history
     #[arg(long, env = "A2ACLI_HISTORY", value_name = "N")]

@@ -1,0 +1,49 @@
+"""Builds ours and the bench workspace, and says where the programs are."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from .servers import PEERS
+
+
+def ours(repo: Path, skip: bool) -> Path:
+    if not skip:
+        cargo(repo, "build", "--release", "--bin", "nuncio")
+    return target_directory(repo) / "release" / "nuncio"
+
+
+def bench(workspace: Path, with_peers: bool, skip: bool) -> tuple[Path, list[str]]:
+    """Where the programs are, and which peers there are: one that does not build is left out.
+
+    Each is built by itself, so that it has the features that it asks for and not those of its neighbours.
+    """
+    built = target_directory(workspace) / "release"
+    wanted = PEERS if with_peers else {}
+    if skip:
+        return built, [name for name, program in wanted.items() if (built / program).exists()]
+    cargo(workspace, "build", "--release", "--locked", "-p", "load", "-p", "limit")
+    peers = []
+    for name, program in wanted.items():
+        try:
+            cargo(workspace, "build", "--release", "--locked", "-p", program)
+            peers.append(name)
+        except subprocess.CalledProcessError:
+            print(f"{program} does not build; going on without it", file=sys.stderr)
+    return built, peers
+
+
+def cargo(directory: Path, *arguments: str) -> None:
+    subprocess.run(["cargo", *arguments], cwd=directory, check=True)
+
+
+def target_directory(workspace: Path) -> Path:
+    metadata = subprocess.run(
+        ["cargo", "metadata", "--no-deps", "--format-version", "1"],
+        cwd=workspace,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return Path(json.loads(metadata.stdout)["target_directory"])

@@ -1,0 +1,200 @@
+//! The A2A client against an agent that cuts its streams wherever a network could.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use nuncio_client::a2a::{
+    A2aClient, CardReference, ClientError, Credentials, HttpOptions, Preference, fetch_card,
+};
+use nuncio_engine::content::{Message, Role};
+use nuncio_wire::a2a::{Send, StreamEvent};
+use serde_json::{Value, json};
+
+/// A request as far as these tests look at it.
+struct Asked {
+    path: String,
+    method: String,
+    last_event_id: Option<usize>,
+}
+
+/// Answers each connection once: with what `reply` writes, then with its end.
+fn serve(reply: impl Fn(&Asked, &str) -> Vec<u8> + std::marker::Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let base = url.clone();
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let asked = read_request(&mut connection);
+            let _ = connection.write_all(&reply(&asked, &base));
+        }
+    });
+    url
+}
+
+fn read_request(connection: &mut TcpStream) -> Asked {
+    let (mut bytes, mut chunk) = (vec![], [0; 4096]);
+    let head = loop {
+        let read = connection.read(&mut chunk).unwrap();
+        bytes.extend_from_slice(&chunk[..read]);
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+        assert!(read > 0, "half a request");
+    };
+    let text = String::from_utf8(bytes[..head].to_vec()).unwrap();
+    let header = |name: &str| {
+        let found = text
+            .lines()
+            .find_map(|line| line.split_once(": ").filter(|(key, _)| key.eq_ignore_ascii_case(name)));
+        found.map(|(_, value)| value.to_owned())
+    };
+    let length: usize = header("content-length").map_or(0, |length| length.parse().unwrap());
+    while bytes.len() < head + 4 + length {
+        let read = connection.read(&mut chunk).unwrap();
+        bytes.extend_from_slice(&chunk[..read]);
+    }
+    let body: Value = serde_json::from_slice(&bytes[head + 4..]).unwrap_or_default();
+    Asked {
+        path: text.split(' ').nth(1).unwrap().to_owned(),
+        method: body["method"].as_str().unwrap_or_default().to_owned(),
+        last_event_id: header("last-event-id").map(|id| id.parse().unwrap()),
+    }
+}
+
+fn response(content_type: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nConnection: close\r\n\r\n{body}").into_bytes()
+}
+
+fn card(base: &str) -> Vec<u8> {
+    let interface =
+        json!({ "url": format!("{base}/rpc"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" });
+    let card =
+        json!({ "name": "fake", "capabilities": { "streaming": true }, "supportedInterfaces": [interface] });
+    response("application/json", &card.to_string())
+}
+
+/// The events of a task from its beginning to its end, as frames.
+fn frames() -> Vec<String> {
+    let status = |state: &str| json!({ "statusUpdate": { "taskId": "t", "contextId": "c", "status": { "state": state } } });
+    let events = [
+        json!({ "task": { "id": "t", "contextId": "c", "status": { "state": "TASK_STATE_SUBMITTED" } } }),
+        status("TASK_STATE_WORKING"),
+        json!({ "artifactUpdate": { "taskId": "t", "contextId": "c", "artifact": { "artifactId": "a", "parts": [{ "text": "é" }] } } }),
+        status("TASK_STATE_COMPLETED"),
+    ];
+    let frame = |(index, event): (usize, &Value)| {
+        format!("id: {}\ndata: {}\n\n", index + 1, json!({ "jsonrpc": "2.0", "id": 1, "result": event }))
+    };
+    events.iter().enumerate().map(frame).collect()
+}
+
+async fn connect(url: &str, resumes: u32) -> A2aClient {
+    let options = HttpOptions { resumes, ..HttpOptions::default() };
+    let card = fetch_card(&CardReference::parse(url).unwrap(), &options).await.unwrap();
+    A2aClient::new(&card.value, &Preference::default(), &Credentials::default(), &options).unwrap()
+}
+
+fn hello() -> Send {
+    Send::new(Message::text("m", Role::User, "hello"))
+}
+
+/// The cursors of a whole stream, and how it ended.
+async fn cursors(client: &A2aClient) -> (Vec<String>, Option<ClientError>) {
+    let mut events = client.send_streaming(hello()).await.unwrap();
+    let mut seen = vec![];
+    loop {
+        match events.next().await {
+            Ok(Some(item)) => seen.push(item.cursor.unwrap()),
+            Ok(None) => return (seen, None),
+            Err(error) => return (seen, Some(error)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_at_any_byte_loses_and_repeats_nothing() {
+    let whole: String = frames().concat();
+    let first = frames()[0].len();
+    // Where the first stream is cut; before the end of its first event nobody knows of a task to go on with.
+    let cut = Arc::new(Mutex::new(0));
+    let place = Arc::clone(&cut);
+    let url = serve(move |asked, base| match (&*asked.path, &*asked.method) {
+        ("/rpc", "SendStreamingMessage") => {
+            let bytes = &frames().concat().into_bytes()[..*place.lock().unwrap()];
+            [response("text/event-stream", ""), bytes.to_vec()].concat()
+        }
+        ("/rpc", "SubscribeToTask") => {
+            response("text/event-stream", &frames()[asked.last_event_id.unwrap()..].concat())
+        }
+        _ => card(base),
+    });
+    let client = connect(&url, 3).await;
+    // Every byte around the ends of events, and some of those between.
+    let ends: Vec<usize> = frames()
+        .iter()
+        .scan(0, |at, frame| {
+            *at += frame.len();
+            Some(*at)
+        })
+        .collect();
+    let near = |at: usize| ends.iter().any(|end| at.abs_diff(*end) <= 6);
+    for at in (first..=whole.len()).filter(|at| near(*at) || at % 29 == 0) {
+        *cut.lock().unwrap() = at;
+        let (seen, error) = cursors(&client).await;
+        assert_eq!(seen, ["1", "2", "3", "4"], "cut at byte {at}");
+        assert!(error.is_none(), "cut at byte {at}: {error:?}");
+    }
+    *cut.lock().unwrap() = first - 1;
+    let (seen, error) = cursors(&client).await;
+    assert!(seen.is_empty() && matches!(error, Some(ClientError::Cut { task: None, .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_continued_is_an_error_that_says_where_it_was() {
+    let url = serve(|asked, base| match (&*asked.path, &*asked.method) {
+        ("/rpc", "SendStreamingMessage") => response("text/event-stream", &frames()[..2].concat()),
+        ("/rpc", _) => response("text/event-stream", ""),
+        _ => card(base),
+    });
+    let (seen, error) = cursors(&connect(&url, 2).await).await;
+    assert_eq!(seen, ["1", "2"]);
+    let Some(ClientError::Cut { task, cursor, tries, last }) = error else { panic!("{error:?}") };
+    assert_eq!((task.as_deref(), cursor.as_deref(), tries), (Some("t"), Some("2"), 2));
+    assert!(matches!(*last, ClientError::Ended), "{last:?}");
+}
+
+#[tokio::test]
+async fn a_message_answers_without_a_task() {
+    let message =
+        json!({ "message": { "messageId": "m", "role": "ROLE_AGENT", "parts": [{ "text": "hi" }] } });
+    let url = serve(move |asked, base| match &*asked.path {
+        "/rpc" => {
+            let result = json!({ "jsonrpc": "2.0", "id": 1, "result": message });
+            response("text/event-stream", &format!("data: {result}\n\n"))
+        }
+        _ => card(base),
+    });
+    let mut events = connect(&url, 2).await.send_streaming(hello()).await.unwrap();
+    let item = events.next().await.unwrap().unwrap();
+    assert!(matches!(item.event.value, StreamEvent::Message(_)));
+    assert!(events.next().await.unwrap().is_none(), "and that is all");
+}
+
+#[tokio::test]
+async fn what_the_agent_refuses_is_the_agents_error() {
+    let url = serve(|asked, base| match &*asked.path {
+        "/rpc" => response(
+            "application/json",
+            r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"none"}}"#,
+        ),
+        _ => card(base),
+    });
+    let client = connect(&url, 2).await;
+    assert_eq!(client.get("x", None).await.unwrap_err().rpc_code(), Some(-32001));
+    assert_eq!(client.subscribe("x", None).await.err().unwrap().rpc_code(), Some(-32001));
+}
