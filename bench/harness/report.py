@@ -2,7 +2,7 @@
 
 import statistics
 
-from .servers import Spec
+from .servers import OURS, Spec
 from .targets import Verdict
 from .workloads import Measurements, Size
 
@@ -70,14 +70,14 @@ def growth(measured: Measurements, size: Size) -> list[str]:
         for label, stored in zip(("few", "many"), size.stored):
             name = f"{workload}-{label}"
             cells = [
-                median(measured, "nuncio", name, figure, show)
+                median(measured, OURS, name, figure, show)
                 for figure, show in (("p50_ms", decimals), ("p99_ms", decimals), ("cpu_s_per_1k", small))
             ]
             if any(cells):
                 rows.append(f"| {workload}, {stored:,} stored | " + " | ".join(cells) + " |")
     if not rows:
         return []
-    head = ["| nuncio, one connection | p50 ms | p99 ms | CPU |", "| --- | --- | --- | --- |"]
+    head = [f"| {OURS}, one connection | p50 ms | p99 ms | CPU |", "| --- | --- | --- | --- |"]
     return ["\n".join(head + rows)]
 
 

@@ -63,7 +63,7 @@ def catalog(ours: Path, built: Path) -> dict[str, Spec]:
             "this repository, durable",
             lambda port, data: [
                 *(str(ours), "serve", "--listen", f"127.0.0.1:{port}"),
-                *("--data", str(data), "--bench-agent", "--log", "warn"),
+                *("--data", str(data), "--bench-agent"),
             ],
             ("send", "get", "stream", "idle", "grow"),
         ),
@@ -142,6 +142,8 @@ class Server:
             self.process.kill()
             self.process.wait()
         shutil.rmtree(self.home, ignore_errors=True)
+        # What this one has left to write is not to be paid for by the next one's fsyncs.
+        os.sync()
 
     def load(self, workload: str, *, conns: int, count: int, secs: float, ids: Path | None = None) -> dict:
         """Runs the load generator once; what it printed, and how busy others were meanwhile."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .servers import A2A_PROTOCOL_SERVER, L0, L2, OURS, RA2A
 from .workloads import Measurements
 
-PASS, MISS, OPEN = "PASS", "MISS", "not run"
+PASS, MISS, NOT_RUN = "PASS", "MISS", "not run"
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,10 @@ class Target:
         if self.is_ratio():
             return f"{sign} {self.bound:g} × {self.server or 'with few'}"
         return f"{sign} {self.bound:,.0f}{self.unit}"
+
+    def part(self) -> str:
+        """The name under which it is chosen."""
+        return "grow" if self.base_workload else self.workload
 
     def is_ratio(self) -> bool:
         return self.server is not None or self.base_workload is not None
@@ -64,23 +68,26 @@ class Verdict:
         return statistics.median(self.values)
 
 
-def judge(target: Target, measured: Measurements) -> Verdict:
+def judge_all(measured: Measurements, chosen: list[str]) -> list[Verdict]:
+    return [judge(target, measured, chosen) for target in TARGETS]
+
+
+def judge(target: Target, measured: Measurements, chosen: list[str]) -> Verdict:
+    if target.part() not in chosen:
+        return Verdict(target, [], NOT_RUN)
     ours = measured.of(OURS, target.workload)
+    if not ours:
+        return Verdict(target, [], MISS, "no figures")
+    values = [figures[target.figure] for figures in ours.values()]
     if target.is_ratio():
         base = measured.of(target.server or OURS, target.base_workload or target.workload)
         pairs = [(ours[rep][target.figure], base[rep][target.figure]) for rep in ours.keys() & base.keys()]
         values = [mine / other for mine, other in pairs if other]
-    else:
-        values = [figures[target.figure] for figures in ours.values()]
     if not values:
-        failed = [row for row in measured.rows if row["server"] == OURS and "error" in row]
-        return Verdict(target, [], MISS if failed else OPEN, "ours failed" if failed else "")
+        return Verdict(target, [], NOT_RUN, f"no figures of {target.server or 'few stored'}")
     median = statistics.median(values)
     kept = median >= target.bound if target.at_least else median <= target.bound
     # A fast wrong answer is not fast.
-    bad = sum(figures.get("bad", 0) for figures in ours.values())
-    return Verdict(target, values, PASS if kept and not bad else MISS, f"{bad} bad answers" if bad else "")
-
-
-def judge_all(measured: Measurements) -> list[Verdict]:
-    return [judge(target, measured) for target in TARGETS]
+    failures = measured.failures(OURS, target.workload)
+    note = f"{failures} bad answers" if failures else ""
+    return Verdict(target, values, PASS if kept and not failures else MISS, note)

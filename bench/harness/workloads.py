@@ -49,6 +49,11 @@ class Measurements:
         rows = [row for row in self.rows if row["server"] == server and row["workload"] == workload]
         return {row["rep"]: row for row in rows if "error" not in row}
 
+    def failures(self, server: str, workload: str) -> int:
+        """Bad answers, and repeats without figures."""
+        rows = [row for row in self.rows if row["server"] == server and row["workload"] == workload]
+        return sum(1 if "error" in row else row.get("bad", 0) for row in rows)
+
     def troubles(self) -> list[str]:
         """Every error and every run with bad answers, as a line."""
         lines = []

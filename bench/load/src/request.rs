@@ -11,7 +11,7 @@ use uuid::Uuid;
 /// What is echoed: 200 bytes that begin with none of the bench agent's words.
 pub(crate) const TEXT: &str = "hello, this is a message of the length that people write when they ask an \
     agent for something that takes more than a sentence to say but less than a page, two hundred bytes \
-    of it, then the end...";
+    of it, and then the end....";
 
 /// How a server is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

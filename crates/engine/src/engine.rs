@@ -383,8 +383,13 @@ impl Inner {
         Some(Permit(Arc::clone(self)))
     }
 
-    /// A place beyond the cap, for a task that a running one waits for: it could wait for ever otherwise.
-    pub(crate) fn admit_child(self: &Arc<Self>) -> Permit {
+    /// Whether one more task may run.
+    pub(crate) fn has_place(&self) -> bool {
+        self.running.load(Ordering::Acquire) < self.options.max_running
+    }
+
+    /// A place also beyond the cap, for a task that somebody else waits for or that is claimed already.
+    pub(crate) fn admit_anyway(self: &Arc<Self>) -> Permit {
         self.running.fetch_add(1, Ordering::AcqRel);
         Permit(Arc::clone(self))
     }
@@ -401,7 +406,7 @@ impl Inner {
     }
 
     fn wake_queue(&self) {
-        if self.queued.load(Ordering::Acquire) > 0 {
+        if self.queued() > 0 {
             self.claims.notify_one();
         }
     }
@@ -410,6 +415,11 @@ impl Inner {
     pub(crate) fn enqueue(&self) -> bool {
         let fits = |queued: u64| (queued < self.options.max_queued).then_some(queued + 1);
         self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    /// About how many tasks wait.
+    pub(crate) fn queued(&self) -> u64 {
+        self.queued.load(Ordering::Acquire)
     }
 
     /// A task that was counted did not come to wait after all.

@@ -458,21 +458,22 @@ pub(crate) async fn claim_loop(engine: Arc<Engine>) {
 /// Claims what is due and fits; how long until it is worth looking again.
 async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
     const AT_ONCE: usize = 64;
+    let mut more = 0;
     loop {
-        let mut permits = Vec::new();
-        while permits.len() < AT_ONCE
-            && let Some(permit) = engine.admit()
-        {
-            permits.push(permit);
-        }
-        if permits.is_empty() {
+        // No more places than tasks are known to wait: a new task would find all of them taken meanwhile.
+        let waiting = usize::try_from(engine.queued()).unwrap_or(usize::MAX).max(more);
+        let permits: Vec<Permit> = std::iter::from_fn(|| engine.admit()).take(waiting.min(AT_ONCE)).collect();
+        if permits.is_empty() && !engine.has_place() {
             return Ok(engine.options.claim_poll);
         }
         let now = engine.clock.now();
-        let claimed = engine.store.claim(engine.node, now, permits.len()).await?;
-        let full = claimed.len() == permits.len();
-        for (claim, permit) in claimed.into_iter().zip(permits) {
+        let limit = permits.len().max(1);
+        let claimed = engine.store.claim(engine.node, now, limit).await?;
+        let full = claimed.len() == limit;
+        let mut permits = permits.into_iter();
+        for claim in claimed {
             let engine = Arc::clone(engine);
+            let permit = permits.next().unwrap_or_else(|| engine.admit_anyway());
             tokio::spawn(async move {
                 if let Err(error) = resume(Arc::clone(&engine), &claim, permit).await {
                     tracing::error!(task = %claim.row.id, %error, "a task could not be resumed");
@@ -480,13 +481,16 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
                 }
             });
         }
+        drop(permits);
+        engine.recount().await;
         if !full {
-            engine.recount().await;
             let next = engine.store.next_due().await?;
             let wait =
                 next.map_or(engine.options.claim_poll, |at| at.since(now).max(Duration::from_millis(5)));
             return Ok(wait.min(engine.options.claim_poll));
         }
+        // Those of a dead node are not counted, and there may be many.
+        more = AT_ONCE;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 /// How the server presents itself and what it bears.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct ServerOptions {
     /// What cards say, where clients reach the server by another address than it listens on.
     pub public_url: Option<String>,
@@ -19,20 +19,6 @@ pub struct ServerOptions {
     pub limits: HttpLimits,
     /// Renders the figures for `/metrics`.
     pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            public_url: None,
-            allowed_hosts: vec![],
-            any_host: false,
-            strict_cards: false,
-            admin_token: None,
-            limits: HttpLimits::default(),
-            metrics: None,
-        }
-    }
 }
 
 /// What is refused for its size or slowness.

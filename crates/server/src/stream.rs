@@ -164,7 +164,7 @@ impl Writer {
         let mut written = false;
         sse::frame(out, Some(task.seq), |out| {
             jsonrpc::write_result(out, &self.id, |out| {
-                written = self.dialect.write_stream_start(out, task, View::default())
+                written = self.dialect.write_stream_start(out, task, View::default());
             });
         });
         if !written {

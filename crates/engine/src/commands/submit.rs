@@ -239,7 +239,7 @@ impl Inner {
         };
         task.apply(&made_by);
         // A call does not queue behind its own caller.
-        match self.admit().or_else(|| submit.parent.is_some().then(|| self.admit_child())) {
+        match self.admit().or_else(|| submit.parent.is_some().then(|| self.admit_anyway())) {
             Some(permit) => self.create_running(new, task, made_by, head, profile, permit).await,
             None => self.create_queued(new, task, &made_by, &head).await,
         }

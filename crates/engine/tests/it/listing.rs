@@ -48,10 +48,10 @@ async fn every_filter_finds_what_it_names() {
     };
     let done = send("a", "done", "one").await;
     let asks = send("a", "ask", "two").await;
+    engine.parked(&asks).await;
     let fails = send("b", "fail", "one").await;
     clock.advance(Duration::from_secs(1));
     let works = engine.send(to("b", "work")).await;
-    engine.parked(&asks).await;
 
     let list = async |list: List| {
         let listed = engine.list(&me(), List { page_size: 10, ..list }).await.unwrap();

@@ -157,6 +157,9 @@ async fn kill_again_and_again(
             serving.send_replace(server.pid());
             within("work of the new process on every task", crowd.all_moved_by(server.pid())).await;
             kills.takeovers.extend(killed_at.map(|at: Instant| at.elapsed()));
+            if random.below(4) != 0 {
+                hold_back_the_writer(server.pid());
+            }
             tokio::time::sleep(random.moment(Duration::from_millis(300))).await;
             match random.below(3) {
                 // The worst moment for a promise is when it has just been heard.
@@ -179,6 +182,32 @@ async fn kill_again_and_again(
     serving.send_replace(server.pid());
     kills
 }
+
+/// Gives the server one core, and its writer what the others leave of it. Where something does not wait for the
+/// commit, it is now far ahead of it, and a kill between the two shows it; on many free cores the commit would
+/// have reached the kernel before anybody heard of it.
+#[cfg(target_os = "linux")]
+fn hold_back_the_writer(process: u32) {
+    use rustix::{
+        process::{Pid, setpriority_process},
+        thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+    };
+    for thread in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
+        let thread = thread.unwrap();
+        let id = Pid::from_raw(thread.file_name().to_str().unwrap().parse().unwrap());
+        // A thread may end meanwhile; then there is nothing to hold back.
+        let Ok(cores) = sched_getaffinity(id) else { continue };
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|core| cores.is_set(*core)).unwrap());
+        let _ = sched_setaffinity(id, &one);
+        if std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.trim() == "nuncio-writer") {
+            setpriority_process(id, 19).unwrap();
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn hold_back_the_writer(_: u32) {}
 
 /// Clients that keep a number of tasks in flight.
 struct Crowd {
