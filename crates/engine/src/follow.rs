@@ -255,3 +255,77 @@ impl Recent {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::Timestamp,
+        event::{Entry, Level, LogLine},
+    };
+
+    fn batch(first_seq: u64, count: usize, bytes: usize) -> Batch {
+        let line = LogLine { level: Level::Info, text: "x".repeat(bytes) };
+        Batch { first_seq, entries: vec![Entry(Timestamp(0), Event::Log(line)); count].into() }
+    }
+
+    fn held(channel: &Channel) -> (usize, usize) {
+        let recent = channel.lock();
+        let entries = recent.ring.iter().map(|(batch, _)| batch.entries.len()).sum();
+        let bytes = recent.ring.iter().flat_map(|(batch, _)| batch.entries.iter());
+        (entries, bytes.map(|entry| entry.event().size()).sum())
+    }
+
+    #[test]
+    fn a_follower_that_does_not_read_costs_a_ring_and_no_more() {
+        for (count, bytes) in [(1, 10), (7, 100), (100, 10), (1, 100_000), (3, 90_000)] {
+            let (hub, task) = (Hub::default(), TaskNo(1));
+            let channel = hub.join(task);
+            let mut next = 1;
+            while next <= 10_000 {
+                hub.publish(task, || batch(next, count, bytes));
+                next += count as u64;
+                let (entries, held) = held(&channel);
+                assert!(entries <= RING_ENTRIES.max(count), "{entries} entries");
+                assert!(held <= RING_BYTES.max(count * bytes), "{held} bytes");
+            }
+            assert_eq!(channel.after(next - 2).unwrap().first_seq, next - 1, "the newest is there");
+            assert_eq!(channel.after(0).unwrap_err(), next - 1, "and the oldest is to be read from the log");
+        }
+    }
+
+    #[test]
+    fn batches_out_of_order_leave_nothing_wrong_in_the_ring() {
+        let channel = Channel::default();
+        channel.push(batch(3, 2, 1));
+        assert_eq!(channel.after(0).unwrap_err(), 4, "what comes before it is not there yet");
+        assert_eq!(channel.after(3).unwrap().first_seq, 4);
+        channel.push(batch(1, 2, 1));
+        assert_eq!(channel.after(0).unwrap().first_seq, 1);
+        assert_eq!(channel.after(2).unwrap_err(), 4);
+        channel.push(batch(5, 1, 1));
+        assert_eq!(channel.after(4).unwrap().first_seq, 5);
+        assert_eq!(channel.after(5).unwrap_err(), 5);
+    }
+
+    #[test]
+    fn when_the_last_follower_has_left_nothing_of_the_task_is_kept() {
+        let hub = Hub::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for n in 0..5_000 {
+                        let task = TaskNo(n % 3);
+                        let channel = hub.join(task);
+                        hub.publish(task, || batch(1, 1, 1));
+                        hub.leave(task);
+                        drop(channel);
+                    }
+                });
+            }
+        });
+        assert!(hub.shards.iter().all(|shard| lock(shard).is_empty()));
+        hub.publish(TaskNo(1), || batch(1, 1, 1));
+        assert!(hub.shards.iter().all(|shard| lock(shard).is_empty()), "nobody follows, nothing is kept");
+    }
+}

@@ -129,3 +129,99 @@ pub(crate) fn fold_onto(task: &mut Task, log: &[StoredBatch]) -> Result<(), Erro
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{
+        clock::Timestamp,
+        content::{Artifact, Message, Part, Role},
+        event::Progress,
+        question::{Ask, Question},
+        task::{State, TaskId},
+    };
+
+    /// The oldest head there is, and one with everything. The file is never changed: see `tests/it/golden.rs`.
+    #[test]
+    fn heads() {
+        let bare = Head {
+            dialect: "a2a/1.0".into(),
+            agent_version: "1".into(),
+            can_ask: true,
+            ..Head::default()
+        };
+        let full = Head {
+            can_sample: true,
+            metadata: json!({"k": [1, "v"]}).as_object().cloned(),
+            trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+            depth: 2,
+            marks: BTreeMap::from([
+                (String::new(), Mark { n: 3, trail: 7 }),
+                ("left/inner".into(), Mark { n: 1, trail: 4_294_967_295 }),
+            ]),
+            ran_ms: 1_500,
+            bytes: 4_096,
+            ..bare.clone()
+        };
+        let golden = include_str!("../tests/it/golden/head.json");
+        let lines: Vec<&str> = golden.lines().map(|line| line.trim_end_matches(',')).collect();
+        for (line, expected) in lines[1..lines.len() - 1].iter().zip([bare, full]) {
+            assert_eq!(Head::decode(line.as_bytes()).unwrap(), expected);
+            assert_eq!(std::str::from_utf8(&expected.encode()).unwrap(), *line);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_in_format_1() {
+        let id = TaskId(Uuid::from_u128(7));
+        let task = Task {
+            origin: Origin {
+                id,
+                client_id: Some("chosen".into()),
+                context: "ctx".into(),
+                agent: "a".into(),
+                owner: "local".into(),
+                dialect: "a2a/0.1".into(),
+                metadata: json!({"k": 1}).as_object().cloned(),
+            },
+            state: State::InputRequired,
+            status_at: Timestamp(1_700_000_000_000),
+            status_message: Some(Message::text("s-1", Role::Agent, "which?")),
+            progress: Some((4, Progress { done: 1.0, total: Some(2.0), text: Some("half".into()) })),
+            artifacts: vec![Artifact {
+                id: "a".into(),
+                name: Some("A".into()),
+                description: Some("about".into()),
+                parts: vec![Part::text("x"), Part::data(json!({"n": null}))],
+                metadata: json!({"k": 1}).as_object().cloned(),
+                extensions: vec!["urn:ext".into()],
+                complete: true,
+            }],
+            history: vec![Message::text("m-1", Role::User, "go")],
+            questions: vec![(
+                5,
+                Question {
+                    id: "q1".into(),
+                    text: "which?".into(),
+                    ask: Ask::Form { schema: json!({"type": "object"}) },
+                },
+            )],
+            seq: 5,
+        };
+        let golden = include_str!("../tests/it/golden/snapshot-1.json").trim_end();
+        let mut stored = vec![1];
+        stored.extend(golden.as_bytes());
+        assert_eq!(decode_snapshot(&stored), Some(task.clone()));
+        assert_eq!(std::str::from_utf8(&encode_snapshot(&task)[1..]).unwrap(), golden, "today's encoding");
+    }
+
+    #[test]
+    fn a_snapshot_of_another_format_is_left_aside() {
+        for bytes in [&b""[..], b"\x02{}", b"\x01{", b"\x00"] {
+            assert_eq!(decode_snapshot(bytes), None, "{bytes:?}");
+        }
+    }
+}

@@ -161,3 +161,68 @@ fn differs(at: &str, before: &str, now: &str) -> AgentError {
         "at {at:?} there was {before} before the restart, and {now} after it"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::task::{Origin, TaskId};
+
+    /// Every kind of record that is written today. The file is never changed: see `tests/it/golden.rs`.
+    #[test]
+    fn records_in_format_1() {
+        let golden = include_str!("../tests/it/golden/journal-1.json");
+        let lines: Vec<&str> = golden.lines().map(|line| line.trim_end_matches(',')).collect();
+        let lines = &lines[1..lines.len() - 1];
+        let expected = every_record();
+        assert_eq!(lines.len(), expected.len());
+        for (line, expected) in lines.iter().zip(expected) {
+            let mut stored = vec![1];
+            stored.extend(line.as_bytes());
+            let stored = JournalRecord(stored.into());
+            assert_eq!(Record::decode(&stored).unwrap(), expected);
+            assert_eq!(expected.encode(), stored, "today's encoding is {}", expected.encode().0.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn records_that_cannot_be_read_say_why() {
+        let error = |bytes: &'static [u8]| Record::decode(&JournalRecord(bytes.into())).unwrap_err().to_string();
+        assert!(error(b"").contains("damaged"));
+        assert!(error(b"\x01{").contains("damaged"));
+        assert!(error(b"\x02{}").contains("run a newer nuncio"));
+    }
+
+    fn every_record() -> Vec<Record> {
+        let at = || "left/inner#2".to_owned();
+        let step = |result| Record::Step { at: at(), name: "a step".into(), result };
+        let answered = |answer| Record::Answered { question: "q1".into(), answer };
+        vec![
+            step(Ok(json!({"n": 1.5}))),
+            step(Ok(Value::Null)),
+            step(Err("it failed".into())),
+            Record::Asked { at: at(), text: "which?".into() },
+            answered(Answer::Accept(json!({"x": 1}))),
+            answered(Answer::Decline),
+            answered(Answer::Cancel),
+            answered(Answer::Unavailable),
+            Record::Slept { at: at(), until: Timestamp(1_700_000_000_000) },
+            Record::Called { at: at(), agent: "helper".into(), task: Box::new(Task::new(origin())) },
+        ]
+    }
+
+    fn origin() -> Origin {
+        let id = TaskId(Uuid::from_u128(7));
+        Origin {
+            id,
+            client_id: None,
+            context: id.own_context(),
+            agent: "helper".into(),
+            owner: "local".into(),
+            dialect: "engine".into(),
+            metadata: None,
+        }
+    }
+}

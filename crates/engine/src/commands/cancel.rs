@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use super::{DECIDE_AGAIN, moved_too_often};
 use crate::{
     access::Caller,
+    clock::Timestamp,
     engine::Inner,
     error::Error,
     event::{Entry, Event, Status},
@@ -53,7 +54,7 @@ impl Inner {
         let row = &opened.row;
         self.cancel_children(row.id).await;
         let now = self.clock.now();
-        let entry = Entry(now, Event::Status(Status { state: State::Canceled, message: None }));
+        let entry = ended_by_request(now);
         task.apply(&entry);
         let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
         change.state = Some((State::Canceled, now));
@@ -117,4 +118,9 @@ impl Inner {
             Err(error) => tracing::warn!(task = %child, %error, "a called task could not be canceled"),
         }
     }
+}
+
+/// The event that ends a task at which nobody works.
+pub(super) fn ended_by_request(now: Timestamp) -> Entry {
+    Entry(now, Event::Status(Status { state: State::Canceled, message: None }))
 }

@@ -4,6 +4,8 @@ pub mod cancel;
 pub mod list;
 pub mod reply;
 pub mod submit;
+#[cfg(test)]
+mod tests;
 pub mod webhooks;
 
 use std::sync::Arc;

@@ -58,7 +58,7 @@ fn whatever_is_asked_of_a_task_its_log_is_legal() {
     let engine = rt.block_on(world.start());
     // Several at once, so that they share commits.
     let story = prop::collection::vec((any_script(), any_commands()), 1..6);
-    runner(cases(100, 5_000))
+    runner(cases(100, 2_000))
         .run(&story, |tasks| {
             rt.block_on(async {
                 join_all(tasks.into_iter().map(|(script, commands)| tell(&engine, script, commands))).await;

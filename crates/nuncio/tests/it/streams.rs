@@ -144,6 +144,10 @@ impl Frames {
 
     /// The next frame; `None` where the server ended the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<Frame>, Cut> {
+        within("the next event of a stream", self.read_next()).await
+    }
+
+    async fn read_next(&mut self) -> Result<Option<Frame>, Cut> {
         loop {
             if let Some(end) = self.buffer.windows(2).position(|window| window == b"\n\n") {
                 let bytes = self.buffer.split_to(end + 2).freeze();
@@ -153,13 +157,10 @@ impl Frames {
                 }
                 return Ok(Some(Frame::read(bytes)));
             }
-            match within("the next event of a stream", self.response.chunk()).await {
-                Ok(Some(bytes)) => self.buffer.extend_from_slice(&bytes),
-                Ok(None) => {
-                    assert!(self.buffer.is_empty(), "the stream ended within an event: {:?}", self.buffer);
-                    return Ok(None);
-                }
-                Err(_) => return Err(Cut),
+            match self.response.chunk().await.map_err(|_| Cut)? {
+                Some(bytes) => self.buffer.extend_from_slice(&bytes),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => panic!("the stream ended within an event: {:?}", self.buffer),
             }
         }
     }

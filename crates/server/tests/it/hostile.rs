@@ -394,7 +394,11 @@ async fn what_is_too_much() {
     refusals.params("0.1", "tasks/send", &params, &["task id", "256"]).await;
     let key = [("A2A-Version", "1.0"), ("Idempotency-Key", long.as_str())];
     let body = request("SendMessage", &send(message("x")));
-    refusals.check("a long key", post("/", &key, body), 200, -32602, &["dempotency", "256"]).await;
+    refusals.check("a long key", post("/", &key, &body), 200, -32602, &["dempotency", "256"]).await;
+    // A key that cannot be read is not taken for none: its repeat would be a second task.
+    let mut bytes = post("/", &[("A2A-Version", "1.0"), ("Idempotency-Key", "?")], &body);
+    bytes.iter_mut().filter(|byte| **byte == b'?').for_each(|byte| *byte = 0xff);
+    refusals.check("an unreadable key", bytes, 200, -32602, &["idempotency-key", "not UTF-8"]).await;
 
     // In 0.1 a cap has a code of its own.
     let message = json!({ "role": "user", "parts": vec![json!({ "type": "text", "text": "x" }); 1001] });
