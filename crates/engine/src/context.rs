@@ -17,8 +17,8 @@ use serde_json::Value;
 use crate::{
     agent::AgentError,
     commands::submit::Submit,
-    error::Error,
     content::{Message, Part, Role},
+    error::Error,
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
     head::Mark,
     journal::Record,
@@ -306,7 +306,9 @@ impl TaskContext {
         let misused = if name.is_empty() || name.contains(['/', '#']) {
             Some(format!("a branch's name is not empty and has no '/' or '#', unlike {name:?}"))
         } else if !self.run.enter_branch(&scope) {
-            Some(format!("there was a branch {scope:?} before: its name is its identity, so there is only one"))
+            Some(format!(
+                "there was a branch {scope:?} before: its name is its identity, so there is only one"
+            ))
         } else {
             None
         };

@@ -25,7 +25,7 @@ use crate::{
     run::Run,
     runner,
     store::{Committed, NodeId, Opened, Store, TaskKey, TaskRow},
-    task::{Task, TaskId},
+    task::{Origin, Task, TaskId},
     webhook::WebhookConfig,
 };
 
@@ -234,6 +234,11 @@ impl Engine {
         Arc::clone(&self.0.outbox)
     }
 
+    /// The time, as everything here has it.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+
     /// True once the engine stops.
     pub fn closing(&self) -> watch::Receiver<bool> {
         self.0.closing()
@@ -263,6 +268,12 @@ impl Engine {
     pub async fn get(&self, caller: &Caller, task: &str) -> Result<Task, Error> {
         let opened = self.0.find(caller, task).await?;
         self.0.fold(&opened).await
+    }
+
+    /// What a task was before its first event. However long its log is, it is not read.
+    pub async fn origin(&self, caller: &Caller, task: &str) -> Result<Origin, Error> {
+        let row = self.0.find_row(caller, task).await?;
+        Ok(Head::decode(&row.head)?.origin(&row))
     }
 
     /// A page of the caller's tasks, newest status first.

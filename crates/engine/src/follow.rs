@@ -23,8 +23,9 @@ use crate::{
 /// Entries that the ring keeps per followed task, and bytes of content in them.
 const RING_ENTRIES: usize = 256;
 const RING_BYTES: usize = 256 * 1024;
-/// What a follower reads from the store at once.
-const READ_BYTES: usize = 256 * 1024;
+/// What a follower reads from the store at once, about. Written out in some dialect it is several times that,
+/// and held for as long as its reader does not read.
+const READ_BYTES: usize = 32 * 1024;
 /// A follower of a store that other processes write to looks again after this, whatever it was told.
 const SLOW_POLL: Duration = Duration::from_secs(5);
 

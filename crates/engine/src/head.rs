@@ -147,12 +147,8 @@ mod tests {
     /// The oldest head there is, and one with everything. The file is never changed: see `tests/it/golden.rs`.
     #[test]
     fn heads() {
-        let bare = Head {
-            dialect: "a2a/1.0".into(),
-            agent_version: "1".into(),
-            can_ask: true,
-            ..Head::default()
-        };
+        let bare =
+            Head { dialect: "a2a/1.0".into(), agent_version: "1".into(), can_ask: true, ..Head::default() };
         let full = Head {
             can_sample: true,
             metadata: json!({"k": [1, "v"]}).as_object().cloned(),

@@ -183,13 +183,19 @@ mod tests {
             stored.extend(line.as_bytes());
             let stored = JournalRecord(stored.into());
             assert_eq!(Record::decode(&stored).unwrap(), expected);
-            assert_eq!(expected.encode(), stored, "today's encoding is {}", expected.encode().0.escape_ascii());
+            assert_eq!(
+                expected.encode(),
+                stored,
+                "today's encoding is {}",
+                expected.encode().0.escape_ascii()
+            );
         }
     }
 
     #[test]
     fn records_that_cannot_be_read_say_why() {
-        let error = |bytes: &'static [u8]| Record::decode(&JournalRecord(bytes.into())).unwrap_err().to_string();
+        let error =
+            |bytes: &'static [u8]| Record::decode(&JournalRecord(bytes.into())).unwrap_err().to_string();
         assert!(error(b"").contains("damaged"));
         assert!(error(b"\x01{").contains("damaged"));
         assert!(error(b"\x02{}").contains("run a newer nuncio"));

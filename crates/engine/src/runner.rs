@@ -148,7 +148,10 @@ impl Driver {
                 let (engine, id) = (Arc::clone(&engine), run.origin.id);
                 tokio::spawn(async move { engine.cancel_children(id).await });
             }
-            if !told && !lease.behind && let Some(wake_at) = run.parkable() {
+            if !told
+                && !lease.behind
+                && let Some(wake_at) = run.parkable()
+            {
                 match lease.park(&run, wake_at).await? {
                     Parked::Yes => return Ok(None),
                     Parked::News => continue,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::{
     body::Body,
     extract::State,
-    http::{HeaderMap, Request, Response, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header},
 };
-use nuncio_engine::clock::{Clock, SystemClock};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
 
 use crate::{
     app::App,
@@ -30,6 +30,13 @@ pub(crate) async fn dead_letters(State(app): State<Arc<App>>, headers: HeaderMap
     }
 }
 
+/// Which dead letters to deliver after all: one, or all of them. A wish that is not understood is not one for all.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct Replay {
+    delivery: Option<String>,
+}
+
 /// `POST /admin/dead-letters/replay` with `{"delivery": id}`, or `{}` for all.
 pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
     if let Some(refused) = refuse_stranger(&app, request.headers()) {
@@ -41,14 +48,15 @@ pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) 
         Ok(body) => body,
         Err(refusal) => return rpc::refuse(&refusal),
     };
-    let Ok(wish) = serde_json::from_slice::<Value>(&body) else {
-        return rpc::refuse(&Refusal {
-            status: StatusCode::BAD_REQUEST,
-            message: "the body is not JSON".into(),
-        });
+    let Replay { delivery } = match serde_json::from_slice(&body) {
+        Ok(replay) => replay,
+        Err(error) => {
+            let message = format!("the body is neither {{\"delivery\": \"…\"}} nor {{}}: {error}");
+            return rpc::refuse(&Refusal { status: StatusCode::BAD_REQUEST, message });
+        }
     };
-    let now = SystemClock.now();
-    match app.engine.store().replay_dead_letters(wish["delivery"].as_str(), now).await {
+    let now = app.engine.clock().now();
+    match app.engine.store().replay_dead_letters(delivery.as_deref(), now).await {
         Ok(replayed) => {
             app.engine.outbox().notify_one();
             rpc::json(json!({ "replayed": replayed }).to_string())
@@ -58,14 +66,21 @@ pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) 
 }
 
 fn refuse_stranger(app: &App, headers: &HeaderMap) -> Option<Response<Body>> {
-    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
-    let (status, message) = match (&app.options.admin_token, shown) {
-        (Some(token), Some(shown)) if same(token, shown) => return None,
-        (None, _) => (StatusCode::NOT_FOUND, "there is nothing here"),
-        _ => (StatusCode::UNAUTHORIZED, "this is for the operator: send the token of the data folder"),
+    let Some(token) = &app.options.admin_token else {
+        return Some(rpc::refuse(&Refusal {
+            status: StatusCode::NOT_FOUND,
+            message: "there is nothing here".into(),
+        }));
     };
-    Some(rpc::refuse(&Refusal { status, message: message.into() }))
+    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let shown = shown.and_then(|value| value.split_once(' '));
+    if shown.is_some_and(|(scheme, shown)| scheme.eq_ignore_ascii_case("bearer") && same(token, shown)) {
+        return None;
+    }
+    let message = "this is for the operator: send the token of the data folder".into();
+    let mut refusal = rpc::refuse(&Refusal { status: StatusCode::UNAUTHORIZED, message });
+    refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    Some(refusal)
 }
 
 /// Compares without telling by its time where the difference is.

@@ -19,7 +19,7 @@ use crate::{
     cards::{self, Cards},
     gate::{HostCheck, Refusal},
     health,
-    options::ServerOptions,
+    options::{HttpLimits, ServerOptions},
     rpc,
 };
 
@@ -32,7 +32,9 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine, options: ServerOptions, base_url: &str) -> Self {
+    pub(crate) fn new(engine: Engine, mut options: ServerOptions, base_url: &str) -> Self {
+        let depth = &mut options.limits.max_json_depth;
+        *depth = (*depth).min(HttpLimits::DEEPEST);
         Self {
             cards: Cards::new(engine.catalog(), base_url),
             hosts: HostCheck::new(&options),
@@ -85,6 +87,7 @@ impl Site {
             .route("/admin/dead-letters", get(admin::dead_letters))
             .route("/admin/dead-letters/replay", post(admin::replay))
             .fallback(not_found)
+            .method_not_allowed_fallback(method_not_allowed)
             .with_state(Arc::clone(&app));
         Self { app, router }
     }
@@ -111,4 +114,9 @@ async fn not_found() -> Response<Body> {
     let message = "there is nothing here: agents are at / and /agents/{name}, cards at \
                    /.well-known/agent-card.json, health at /healthz and /readyz";
     rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message: message.into() })
+}
+
+async fn method_not_allowed() -> Response<Body> {
+    let message = "this address has another method: the Allow header of this answer names it";
+    rpc::refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message: message.into() })
 }

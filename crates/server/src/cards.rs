@@ -8,8 +8,11 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
 use jiff::{Timestamp, fmt::rfc2822};
-use nuncio_engine::Catalog;
-use nuncio_wire::a2a::card::{self, CardContext};
+use nuncio_engine::{Catalog, Error, Profile, catalog::Registered};
+use nuncio_wire::a2a::{
+    Dialect,
+    card::{self, CardContext},
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -48,7 +51,7 @@ impl Document {
 }
 
 impl Generations {
-    fn new(profile: &nuncio_engine::Profile, url: String) -> Self {
+    fn new(profile: &Profile, url: String) -> Self {
         let cx = CardContext::new(url);
         Self {
             both: Document::new(&card::both(profile, &cx)),
@@ -62,7 +65,7 @@ impl Generations {
 impl Cards {
     /// `base_url`: where clients reach the server, without a trailing slash.
     pub(crate) fn new(catalog: &Catalog, base_url: &str) -> Self {
-        let of = |registered: &nuncio_engine::catalog::Registered| {
+        let of = |registered: &Registered| {
             Generations::new(&registered.profile, format!("{base_url}/agents/{}", registered.profile.name))
         };
         let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), of(agent))).collect();
@@ -114,35 +117,43 @@ impl Cards {
     }
 }
 
-fn pick<'a>(app: &App, cards: &'a Generations, headers: &HeaderMap) -> &'a Document {
-    let version = headers.get("a2a-version").and_then(|value| value.to_str().ok()).unwrap_or("");
-    match version.split('.').take(2).collect::<Vec<_>>()[..] {
-        ["1", ..] => &cards.v1,
-        ["0", "1"] => &cards.v0_1,
-        ["0", _] => &cards.v0_3,
-        _ if app.options.strict_cards => &cards.v1,
-        _ => &cards.both,
+/// The card of an agent, or of the default one, in the generation that is picked.
+fn card(
+    app: &App,
+    agent: Option<&str>,
+    headers: &HeaderMap,
+    pick: impl FnOnce(&Generations) -> &Document,
+) -> Response<Body> {
+    let cards = match agent {
+        Some(name) => app.cards.agents.get(name).ok_or_else(|| Error::NoSuchAgent(name.into()).to_string()),
+        None => app.cards.default.as_ref().ok_or_else(|| "this server has no agents".to_owned()),
+    };
+    match cards {
+        Ok(cards) => app.cards.serve(pick(cards), headers),
+        Err(message) => rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message }),
     }
 }
 
-fn no_card() -> Response<Body> {
-    rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message: "there is no such agent here".into() })
+/// The card as the client names its version; who names none, or an unknown one, gets what most can read.
+fn by_version<'a>(app: &App, cards: &'a Generations, headers: &HeaderMap) -> &'a Document {
+    let version = headers.get("a2a-version").and_then(|value| value.to_str().ok());
+    match version.and_then(Dialect::from_version) {
+        Some(Dialect::V1) => &cards.v1,
+        Some(Dialect::V0_3) => &cards.v0_3,
+        Some(Dialect::V0_1) => &cards.v0_1,
+        None if app.options.strict_cards => &cards.v1,
+        None => &cards.both,
+    }
 }
 
 /// `/.well-known/agent-card.json`
 pub(crate) async fn root(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
-    match &app.cards.default {
-        Some(cards) => app.cards.serve(pick(&app, cards, &headers), &headers),
-        None => no_card(),
-    }
+    card(&app, None, &headers, |cards| by_version(&app, cards, &headers))
 }
 
 /// `/.well-known/agent.json`, where 0.1 and 0.2 look.
 pub(crate) async fn root_legacy(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
-    match &app.cards.default {
-        Some(cards) => app.cards.serve(legacy(cards), &headers),
-        None => no_card(),
-    }
+    card(&app, None, &headers, |cards| &cards.v0_1)
 }
 
 /// `/agents/{name}/.well-known/agent-card.json`
@@ -151,10 +162,7 @@ pub(crate) async fn named(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response<Body> {
-    match app.cards.agents.get(&name) {
-        Some(cards) => app.cards.serve(pick(&app, cards, &headers), &headers),
-        None => no_card(),
-    }
+    card(&app, Some(&name), &headers, |cards| by_version(&app, cards, &headers))
 }
 
 /// `/agents/{name}/.well-known/agent.json`
@@ -163,15 +171,7 @@ pub(crate) async fn named_legacy(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response<Body> {
-    match app.cards.agents.get(&name) {
-        Some(cards) => app.cards.serve(legacy(cards), &headers),
-        None => no_card(),
-    }
-}
-
-/// The card for clients older than the present address of cards.
-fn legacy(cards: &Generations) -> &Document {
-    &cards.v0_1
+    card(&app, Some(&name), &headers, |cards| &cards.v0_1)
 }
 
 /// `/`: what is here.

@@ -19,10 +19,9 @@ pub(crate) async fn alive() -> Response<Body> {
 /// `/readyz`: new work would be taken.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
     let stopping = *app.engine.closing().borrow();
-    let reason = match app.engine.store().ready().await {
-        _ if stopping => Some("the server is stopping".to_owned()),
-        Ok(()) => None,
-        Err(error) => Some(error.to_string()),
+    let reason = match stopping {
+        true => Some("the server is stopping".to_owned()),
+        false => app.engine.store().ready().await.err().map(|error| error.to_string()),
     };
     match reason {
         None => rpc::json(r#"{"status":"ready"}"#),

@@ -6,7 +6,7 @@ use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    io::AsyncWriteExt,
+    io::{self, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
 };
@@ -15,8 +15,10 @@ use crate::{app::Site, options::HttpLimits};
 
 /// The smallest read buffer that hyper allows.
 const MIN_BUFFER: usize = 8 * 1024;
+/// Connections beyond the cap that are told why, at once. Those beyond these are only closed.
+const REFUSALS: usize = 64;
 
-/// Serves until `shutdown`, then lets open requests end.
+/// Serves until `shutdown`, then lets open requests end; what has not ended within `drain` is cut.
 pub(crate) async fn serve(
     listener: TcpListener,
     site: Arc<Site>,
@@ -25,14 +27,15 @@ pub(crate) async fn serve(
     drain: Duration,
 ) {
     let places = Arc::new(Semaphore::new(limits.max_connections));
+    let refusals = Arc::new(Semaphore::new(REFUSALS));
     let (stop, stopping) = watch::channel(());
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
         .max_headers(limits.max_headers)
-        .max_buf_size(limits.max_header_bytes.max(MIN_BUFFER))
-        .pipeline_flush(true);
+        .max_buf_size(limits.max_header_bytes.max(MIN_BUFFER));
+    // Never `pipeline_flush`: with it hyper takes as much of a body as there is, whether it is read or not.
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         let stream = tokio::select! {
@@ -50,7 +53,12 @@ pub(crate) async fn serve(
         // Without it the first event of a stream waits 40 ms for the client's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tokio::spawn(refuse(stream));
+            if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
+                tokio::spawn(async move {
+                    refuse(stream).await;
+                    drop(place);
+                });
+            }
             continue;
         };
         let site = Arc::clone(&site);
@@ -66,7 +74,13 @@ pub(crate) async fn serve(
                 ended = connection.as_mut() => ended,
                 _ = stopping.changed() => {
                     connection.as_mut().graceful_shutdown();
-                    connection.await
+                    match tokio::time::timeout(drain, connection).await {
+                        Ok(ended) => ended,
+                        Err(_) => {
+                            tracing::warn!("a connection did not end in time and was cut");
+                            Ok(())
+                        }
+                    }
                 }
             };
             if let Err(error) = ended {
@@ -77,19 +91,24 @@ pub(crate) async fn serve(
     }
     drop(listener);
     drop(stop);
+    // Each of them ends within `drain`.
     let all = u32::try_from(limits.max_connections).unwrap_or(u32::MAX);
-    if tokio::time::timeout(drain, places.acquire_many(all)).await.is_err() {
-        tracing::warn!("some connections did not end in time");
-    }
+    let _ = places.acquire_many(all).await;
 }
 
 /// Says no in a way that any client understands.
 async fn refuse(mut stream: TcpStream) {
-    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
-        content-type: text/plain\r\ncontent-length: 57\r\n\r\nThe server has as many connections as max_connections is.\n";
+    const WHY: &str = "The server has as many connections as it may have (max_connections).\n";
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+         content-type: text/plain\r\ncontent-length: {}\r\n\r\n{WHY}",
+        WHY.len()
+    );
     let _ = tokio::time::timeout(Duration::from_secs(1), async {
-        let _ = stream.write_all(ANSWER).await;
-        stream.shutdown().await
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        // A connection that is closed with something unread is reset, which may take the answer with it.
+        io::copy(&mut stream, &mut io::sink()).await
     })
     .await;
 }

@@ -26,7 +26,7 @@ pub struct ServerOptions {
 pub struct HttpLimits {
     /// Bytes of a request's body.
     pub max_body_bytes: usize,
-    /// Levels of nesting in a request's JSON.
+    /// Levels of nesting in a request's JSON, at most [`HttpLimits::DEEPEST`].
     pub max_json_depth: usize,
     /// Bytes of a request's head.
     pub max_header_bytes: usize,
@@ -36,12 +36,18 @@ pub struct HttpLimits {
     pub max_connections: usize,
     /// Streams at once.
     pub max_streams: usize,
-    /// How long a request's head may take to arrive.
+    /// How long a request's head may take to arrive, and how long a connection may wait for the next one.
     pub header_timeout: Duration,
     /// How long a request's body may take to arrive.
     pub body_timeout: Duration,
     /// How often a quiet stream says that it is alive.
     pub keep_alive: Duration,
+}
+
+impl HttpLimits {
+    /// The deepest nesting that can be allowed. What is stored has a few levels more than its request, and the
+    /// parser that reads it again goes down 127.
+    pub const DEEPEST: usize = 100;
 }
 
 impl Default for HttpLimits {

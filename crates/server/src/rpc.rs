@@ -3,7 +3,7 @@
 //! Wire in, `read_call`, one engine call, `write_…`, wire out. What differs between the generations stands in
 //! `nuncio_wire::a2a`; what stands here is how a call travels over HTTP.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use axum::{
     BoxError,
@@ -64,7 +64,7 @@ where
     if parts.method != Method::POST {
         let message = "an A2A endpoint takes POST requests with a JSON-RPC body".into();
         let mut response = refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
-        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD,POST"));
         return response;
     }
     if !gate::is_json(headers) {
@@ -83,10 +83,12 @@ where
             return json(out);
         }
     };
-    let in_query = || parts.uri.query().and_then(version_in_query);
-    let version = headers.get("a2a-version").and_then(|v| v.to_str().ok()).or_else(in_query);
-    let exchange = Exchange { app, agent, headers, caller: app.caller(headers), id: request.id.clone() };
-    let choice = match choose(version, &request.method) {
+    let in_query = || parts.uri.query().and_then(version_in_query).map(Cow::Borrowed);
+    let version = header_text(headers, "a2a-version").or_else(in_query);
+    // Whoever leaves the id out waits for an answer all the same: over HTTP there is no other way to send.
+    let id = request.id.clone().unwrap_or_else(Id::null);
+    let exchange = Exchange { app, agent, headers, caller: app.caller(headers), id };
+    let choice = match choose(version.as_deref(), &request.method) {
         Ok(choice) => choice,
         Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),
     };
@@ -109,7 +111,7 @@ struct Exchange<'a> {
     agent: &'a Registered,
     headers: &'a HeaderMap,
     caller: Caller,
-    id: Option<Id>,
+    id: Id,
 }
 
 impl Exchange<'_> {
@@ -120,8 +122,8 @@ impl Exchange<'_> {
         let Ok(Call::Get { task, .. } | Call::Cancel { task, .. } | Call::Subscribe { task }) = call else {
             return Ok(Choice::ByTask.settle(None));
         };
-        match self.app.engine.get(&self.caller, &task).await {
-            Ok(task) => Ok(Choice::ByTask.settle(Some(&task.origin.dialect))),
+        match self.app.engine.origin(&self.caller, &task).await {
+            Ok(origin) => Ok(Choice::ByTask.settle(Some(&origin.dialect))),
             Err(Error::NoSuchTask(_)) => Ok(Choice::ByTask.settle(None)),
             Err(error) => Err(error),
         }
@@ -140,7 +142,7 @@ impl Exchange<'_> {
             Call::Subscribe { task } => Box::pin(self.subscribe(dialect, &task)).await,
             Call::ExtendedCard => {
                 let message = "this agent has no extended card";
-                return self.fault(dialect, &dialect.problem(Problem::UnsupportedOperation, message));
+                return self.fault(dialect, &dialect.problem(Problem::ExtendedCardUnsupported, message));
             }
             call => Box::pin(self.manage(dialect, call)).await,
         };
@@ -150,7 +152,7 @@ impl Exchange<'_> {
             Err(error) if streams && dialect == Dialect::V0_3 && !matches!(error, Error::Busy { .. }) => {
                 let mut out = Vec::new();
                 sse::frame(&mut out, None, |out| {
-                    dialect.write_fault(out, self.id.as_ref(), &self.fault_of(dialect, &error));
+                    dialect.write_fault(out, Some(&self.id), &fault_of(dialect, &error));
                 });
                 event_stream(Body::from(out))
             }
@@ -241,10 +243,10 @@ impl Exchange<'_> {
         submit.client_id = send.client_task_id;
         submit.metadata = send.metadata;
         submit.dialect = dialect.name().to_owned();
-        submit.idempotency_key = self.header("idempotency-key")?.map(|key| format!("key:{key}"));
+        submit.idempotency_key = self.idempotency_key()?;
         submit.webhooks = webhooks;
         submit.accepted_output_modes = send.accepted_output_modes;
-        submit.trace = self.header("traceparent").ok().flatten().map(str::to_owned);
+        submit.trace = header_text(self.headers, "traceparent").map(Cow::into_owned);
         self.app.engine.submit(&self.caller, submit).await
     }
 
@@ -259,7 +261,7 @@ impl Exchange<'_> {
         let follower = self.app.engine.follow(&self.caller, &name, after).await?;
         let stream = EventStream {
             dialect,
-            id: self.id.clone().unwrap_or_else(Id::null),
+            id: self.id.clone(),
             origin: task.origin.clone(),
             follower,
             begin: if existed { Begin::Current(Box::new(task)) } else { Begin::Birth },
@@ -273,21 +275,26 @@ impl Exchange<'_> {
     async fn subscribe(&self, dialect: Dialect, name: &str) -> Result<Response<Body>, Error> {
         self.check_streaming()?;
         let place = self.app.place_for_stream()?;
-        let task = self.app.engine.get(&self.caller, name).await?;
-        let after = self.last_event_id()?;
-        if after.is_none() && task.state.is_terminal() && dialect == Dialect::V1 {
-            return Err(Error::Unsupported(format!(
-                "the task has ended ({:?}): get it, or resume its stream with Last-Event-ID",
-                task.state
-            )));
-        }
-        let follower = self.app.engine.follow(&self.caller, name, after.unwrap_or(task.seq)).await?;
+        let engine = &self.app.engine;
+        let (origin, after, begin) = match self.last_event_id()? {
+            Some(cursor) => (engine.origin(&self.caller, name).await?, cursor, Begin::Nothing),
+            None => {
+                let task = engine.get(&self.caller, name).await?;
+                if task.state.is_terminal() && dialect == Dialect::V1 {
+                    return Err(Error::Unsupported(format!(
+                        "the task has ended ({:?}): get it, or resume its stream with Last-Event-ID",
+                        task.state
+                    )));
+                }
+                (task.origin.clone(), task.seq, Begin::Current(Box::new(task)))
+            }
+        };
         let stream = EventStream {
             dialect,
-            id: self.id.clone().unwrap_or_else(Id::null),
-            origin: task.origin.clone(),
-            follower,
-            begin: if after.is_some() { Begin::Nothing } else { Begin::Current(Box::new(task)) },
+            id: self.id.clone(),
+            origin,
+            follower: engine.follow(&self.caller, name, after).await?,
+            begin,
             one_turn: false,
             keep_alive: self.app.options.limits.keep_alive,
             place,
@@ -302,8 +309,11 @@ impl Exchange<'_> {
         }
     }
 
+    /// The cursor after which a stream is to continue.
     fn last_event_id(&self) -> Result<Option<u64>, Error> {
-        let Some(id) = self.header("last-event-id")?.filter(|id| !id.is_empty()) else { return Ok(None) };
+        let Some(id) = header_text(self.headers, "last-event-id").filter(|id| !id.is_empty()) else {
+            return Ok(None);
+        };
         match id.parse() {
             Ok(cursor) => Ok(Some(cursor)),
             Err(_) => {
@@ -312,29 +322,24 @@ impl Exchange<'_> {
         }
     }
 
-    /// A header that changes what is done: one that cannot be read is not taken for one that is missing.
-    fn header(&self, name: &str) -> Result<Option<&str>, Error> {
-        let Some(value) = self.headers.get(name) else { return Ok(None) };
-        let text = std::str::from_utf8(value.as_bytes());
-        text.map(Some).map_err(|_| Error::Invalid(format!("{name}: the header is not UTF-8")))
+    /// What makes a repeated send one send. A key that cannot be used is refused: without it the repeat would
+    /// be a second task.
+    fn idempotency_key(&self) -> Result<Option<String>, Error> {
+        match self.headers.get("idempotency-key").map(HeaderValue::to_str) {
+            None => Ok(None),
+            Some(Ok(key)) if !key.is_empty() => Ok(Some(format!("key:{key}"))),
+            Some(_) => {
+                Err(Error::Invalid("Idempotency-Key: expected printable ASCII, for example a UUID".into()))
+            }
+        }
     }
 
     fn result(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-        match &self.id {
-            Some(id) => jsonrpc::write_result(out, id, write),
-            None => jsonrpc::write_result(out, &Id::null(), write),
-        }
-    }
-
-    fn fault_of(&self, dialect: Dialect, error: &Error) -> Fault {
-        if let Error::Internal(why) = error {
-            tracing::error!(%why, "a request failed inside");
-        }
-        dialect.fault(error)
+        jsonrpc::write_result(out, &self.id, write);
     }
 
     fn error(&self, dialect: Dialect, error: &Error) -> Response<Body> {
-        let mut response = self.fault(dialect, &self.fault_of(dialect, error));
+        let mut response = self.fault(dialect, &fault_of(dialect, error));
         if let Error::Busy { retry_after, .. } = error {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             response
@@ -346,9 +351,22 @@ impl Exchange<'_> {
 
     fn fault(&self, dialect: Dialect, fault: &Fault) -> Response<Body> {
         let mut out = Vec::new();
-        dialect.write_fault(&mut out, self.id.as_ref(), fault);
+        dialect.write_fault(&mut out, Some(&self.id), fault);
         json(out)
     }
+}
+
+/// What the engine said, for the caller; what is wrong inside is said to the operator too.
+pub(crate) fn fault_of(dialect: Dialect, error: &Error) -> Fault {
+    if let Error::Internal(why) = error {
+        tracing::error!(%why, "a request failed inside");
+    }
+    dialect.fault(error)
+}
+
+/// A header as text. Bytes that are none are shown as such, so that they are refused and not passed over.
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
+    headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
 
 fn named_webhook(mut config: WebhookConfig) -> WebhookConfig {

@@ -12,11 +12,13 @@ use axum::{
 use futures_util::stream;
 use nuncio_engine::{Follower, Next, Task, event::Batch, task::Origin};
 use nuncio_wire::{
-    a2a::{Dialect, Ids, View},
+    a2a::{Dialect, Frame, Ids, View},
     jsonrpc::{self, Id},
     sse,
 };
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use crate::rpc;
 
 /// What a stream shows first.
 pub(crate) enum Begin {
@@ -44,13 +46,19 @@ pub(crate) struct EventStream {
 impl EventStream {
     /// The response that carries it.
     pub(crate) fn respond(self) -> Response<Body> {
+        let (birth, current) = match self.begin {
+            Begin::Birth => (true, None),
+            Begin::Current(task) => (false, Some(task)),
+            Begin::Nothing => (false, None),
+        };
         let state = Writer {
             task_id: self.origin.public_id(),
             dialect: self.dialect,
             id: self.id,
             origin: self.origin,
             follower: self.follower,
-            begin: self.begin,
+            birth,
+            current,
             one_turn: self.one_turn,
             keep_alive: self.keep_alive,
             ended: false,
@@ -81,7 +89,10 @@ struct Writer {
     task_id: String,
     origin: Origin,
     follower: Follower,
-    begin: Begin,
+    /// Whether the first event is still to be shown as the task that it made.
+    birth: bool,
+    /// The task, where that is to be shown first.
+    current: Option<Box<Task>>,
     one_turn: bool,
     keep_alive: Duration,
     ended: bool,
@@ -91,16 +102,15 @@ struct Writer {
 impl Writer {
     /// The next piece of the body; `None` closes the stream.
     async fn next(&mut self) -> Option<Bytes> {
-        if let Begin::Current(task) = &self.begin {
+        if let Some(task) = self.current.take() {
             let mut out = Vec::with_capacity(1024);
-            self.write_task(&mut out, task);
-            self.begin = Begin::Nothing;
-            if !out.is_empty() {
-                return Some(out.into());
-            }
+            self.ended = self.write_task(&mut out, &task);
+            return Some(out.into());
         }
+        // Not every event has a frame: what counts is how long the client has heard nothing.
+        let quiet_until = Instant::now() + self.keep_alive;
         while !self.ended {
-            let next = match tokio::time::timeout(self.keep_alive, self.follower.next()).await {
+            let next = match tokio::time::timeout_at(quiet_until, self.follower.next()).await {
                 Err(_) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
                 Ok(next) => next,
             };
@@ -121,7 +131,7 @@ impl Writer {
                 Err(error) => {
                     self.ended = true;
                     let mut out = Vec::new();
-                    let fault = self.dialect.fault(&error);
+                    let fault = rpc::fault_of(self.dialect, &error);
                     sse::frame(&mut out, None, |out| self.dialect.write_fault(out, Some(&self.id), &fault));
                     return Some(out.into());
                 }
@@ -132,43 +142,41 @@ impl Writer {
 
     fn write_batch(&mut self, batch: &Batch) -> Vec<u8> {
         let mut out = Vec::with_capacity(batch.entries.len() * 384);
-        let ids = Ids { task: &self.task_id, context: &self.origin.context };
         for (seq, entry) in batch.iter() {
-            if seq == 1 && matches!(self.begin, Begin::Birth) {
-                let task = Task::new(self.origin.clone()).fold([entry]);
-                self.write_task(&mut out, &task);
-                self.begin = Begin::Nothing;
-                continue;
-            }
-            let start = out.len();
-            let mut frame = None;
-            sse::frame(&mut out, Some(seq), |out| {
-                jsonrpc::write_result(out, &self.id, |out| {
-                    frame = self.dialect.write_event(out, &ids, seq, entry);
-                });
-            });
-            match frame {
-                None => out.truncate(start),
-                Some(frame) if frame.ends_stream || (self.one_turn && frame.ends_turn) => {
-                    self.ended = true;
-                    break;
-                }
-                Some(_) => {}
+            self.ended = if seq == 1 && std::mem::take(&mut self.birth) {
+                self.write_task(&mut out, &Task::new(self.origin.clone()).fold([entry]))
+            } else {
+                let ids = Ids { task: &self.task_id, context: &self.origin.context };
+                self.write_frame(&mut out, seq, |out| self.dialect.write_event(out, &ids, seq, entry))
+            };
+            if self.ended {
+                break;
             }
         }
         out
     }
 
-    fn write_task(&self, out: &mut Vec<u8>, task: &Task) {
+    fn write_task(&self, out: &mut Vec<u8>, task: &Task) -> bool {
+        let write = |out: &mut Vec<u8>| self.dialect.write_stream_start(out, task, View::default());
+        self.write_frame(out, task.seq, |out| Some(write(out)))
+    }
+
+    /// Writes a frame, if there is one. Whether the stream ends with it.
+    fn write_frame(
+        &self,
+        out: &mut Vec<u8>,
+        seq: u64,
+        write: impl FnOnce(&mut Vec<u8>) -> Option<Frame>,
+    ) -> bool {
         let start = out.len();
-        let mut written = false;
-        sse::frame(out, Some(task.seq), |out| {
-            jsonrpc::write_result(out, &self.id, |out| {
-                written = self.dialect.write_stream_start(out, task, View::default());
-            });
-        });
-        if !written {
-            out.truncate(start);
+        let mut frame = None;
+        sse::frame(out, Some(seq), |out| jsonrpc::write_result(out, &self.id, |out| frame = write(out)));
+        match frame {
+            None => {
+                out.truncate(start);
+                false
+            }
+            Some(frame) => frame.ends_stream || (self.one_turn && frame.ends_turn),
         }
     }
 }

@@ -120,18 +120,19 @@ impl Dialect {
 
     /// Writes what a stream begins with: the task as it is. 0.1 has only updates: there it is a status update.
     ///
-    /// `false`: the stream begins with nothing.
-    pub fn write_stream_start(self, out: &mut Vec<u8>, task: &Task, view: View) -> bool {
+    /// Where the task has ended or waits for the caller there may be no more to come, and the frame says so.
+    pub fn write_stream_start(self, out: &mut Vec<u8>, task: &Task, view: View) -> Frame {
+        let frame = Frame::of(self, task.state);
         if self == Self::V0_1 {
             let id = task.origin.public_id();
             let ids = Ids { task: &id, context: &task.origin.context };
-            event::write_status(out, self, ids, task.state.is_terminal(), |out| {
+            event::write_status(out, self, ids, frame.ends_stream, |out| {
                 task::write_status(out, self, ids, task);
             });
         } else {
             self.write_sent(out, task, view);
         }
-        true
+        frame
     }
 
     /// Writes an event of a stream. `None`: it has no frame in this dialect, and nothing was written.

@@ -20,7 +20,10 @@ use crate::{
 #[derive(Debug, Clone)]
 enum Command {
     /// A message from outside. It may name a question by its position among all that were ever asked.
-    Reply { text: &'static str, names: Option<usize> },
+    Reply {
+        text: &'static str,
+        names: Option<usize>,
+    },
     Cancel,
     /// What a runner does: it begins, speaks, asks, and ends.
     Begin,

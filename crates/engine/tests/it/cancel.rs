@@ -48,9 +48,8 @@ async fn a_task_that_waits_is_canceled_in_one_commit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_waits_in_the_queue_is_canceled_in_one_commit() {
-    let world = World::new()
-        .options(|options| options.max_running = 1)
-        .agent("worker", async |cx: TaskContext| {
+    let world =
+        World::new().options(|options| options.max_running = 1).agent("worker", async |cx: TaskContext| {
             cx.canceled().await;
             Err(AgentError::Canceled)
         });
@@ -66,9 +65,9 @@ async fn a_task_that_waits_in_the_queue_is_canceled_in_one_commit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_listens_tidies_up_and_has_the_last_word() {
-    let world = World::new()
-        .options(|options| options.cancel_grace = Duration::from_secs(3600))
-        .agent("tidy", async |cx: TaskContext| {
+    let world = World::new().options(|options| options.cancel_grace = Duration::from_secs(3600)).agent(
+        "tidy",
+        async |cx: TaskContext| {
             cx.step("work", async |step| {
                 step.log(Level::Info, "at work").await?;
                 step.canceled().await;
@@ -80,7 +79,8 @@ async fn an_agent_that_listens_tidies_up_and_has_the_last_word() {
             cx.log(Level::Info, "tidying up").await?;
             cx.step("tidy", async |_| Ok(())).await?;
             Ok(Outcome::canceled("all put away"))
-        });
+        },
+    );
     let engine = world.start().await;
     let task = engine.send(to("tidy", "go")).await;
     until("it is at work", async || (engine.row(task.origin.id).await.seq == 3).then_some(())).await;
@@ -101,13 +101,14 @@ async fn an_agent_that_does_not_listen_is_dropped_after_the_grace_period() {
     let dropped = Arc::new(Semaphore::new(0));
     let signal = Arc::clone(&dropped);
     let grace = Duration::from_millis(200);
-    let world = World::new().options(|options| options.cancel_grace = grace).agent("deaf", move |_: TaskContext| {
-        let on_drop = Dropped(Arc::clone(&signal));
-        async move {
-            let _on_drop = on_drop;
-            std::future::pending().await
-        }
-    });
+    let world =
+        World::new().options(|options| options.cancel_grace = grace).agent("deaf", move |_: TaskContext| {
+            let on_drop = Dropped(Arc::clone(&signal));
+            async move {
+                let _on_drop = on_drop;
+                std::future::pending().await
+            }
+        });
     let engine = world.start().await;
     let task = engine.send(to("deaf", "go")).await;
     let started = Instant::now();
@@ -121,12 +122,13 @@ async fn an_agent_that_does_not_listen_is_dropped_after_the_grace_period() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_agent_does_in_spite_of_a_cancel_counts() {
-    let world = World::new()
-        .options(|options| options.cancel_grace = Duration::from_secs(3600))
-        .agent("stubborn", async |cx: TaskContext| {
+    let world = World::new().options(|options| options.cancel_grace = Duration::from_secs(3600)).agent(
+        "stubborn",
+        async |cx: TaskContext| {
             cx.canceled().await;
             Ok(Outcome::said("done all the same"))
-        });
+        },
+    );
     let engine = world.start().await;
     let task = engine.send(to("stubborn", "go")).await;
     let task = cancel(&engine, &task).await.unwrap();
@@ -182,7 +184,8 @@ async fn all_tasks(engine: &nuncio_engine::Engine) -> Vec<Task> {
 
 async fn family_at_work(engine: &nuncio_engine::Engine) {
     until("all of the family is at work", async || {
-        let leaves = all_tasks(engine).await.into_iter().filter(|task| task.origin.agent == "leaf" && task.seq == 3);
+        let leaves =
+            all_tasks(engine).await.into_iter().filter(|task| task.origin.agent == "leaf" && task.seq == 3);
         (leaves.count() == 3).then_some(())
     })
     .await;
@@ -306,7 +309,8 @@ async fn a_wish_that_cannot_be_met_in_time_is_kept() {
             options.claim_poll = Duration::from_millis(20);
         })
         .agent("curious", async |cx: TaskContext| {
-            let schema = json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
+            let schema =
+                json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
             cx.ask("Who?", schema).await?;
             Ok(Outcome::done())
         });

@@ -14,7 +14,8 @@ use crate::world::{EngineExt, World, last_words, me, reply_to, said, to, until};
 fn greedy() -> World {
     World::new().agent("greedy", async |cx: TaskContext| {
         let form = json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
-        let (what, times) = cx.text().split_once(' ').map(|(a, b)| (a.to_owned(), b.parse().unwrap())).unwrap();
+        let (what, times) =
+            cx.text().split_once(' ').map(|(a, b)| (a.to_owned(), b.parse().unwrap())).unwrap();
         for _ in 0..times {
             match what.as_str() {
                 "log" => cx.log(Level::Info, "x").await?,
@@ -160,7 +161,10 @@ async fn id_bytes() {
         engine.submit(&me(), with(set, &fits)).await.unwrap();
         for bad in [long.as_str(), "a\nb", "a\0b"] {
             let error = engine.submit(&me(), with(set, bad)).await.unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{what}: ")) && error.contains("id_bytes"), "{what} {bad:?}: {error}");
+            assert!(
+                error.starts_with(&format!("{what}: ")) && error.contains("id_bytes"),
+                "{what} {bad:?}: {error}"
+            );
         }
     }
     let task = engine.send(Submit::new("greedy", Message::text("m", Role::User, "wait 1"))).await;
@@ -203,14 +207,16 @@ async fn webhooks_per_task() {
     engine.put_webhook(&me(), &name, hook("b")).await.unwrap();
     engine.delete_webhook(&me(), &name, "a").await.unwrap();
     engine.put_webhook(&me(), &name, hook("c")).await.unwrap();
-    let ids: Vec<String> = engine.webhooks(&me(), &name).await.unwrap().into_iter().map(|hook| hook.id).collect();
+    let ids: Vec<String> =
+        engine.webhooks(&me(), &name).await.unwrap().into_iter().map(|hook| hook.id).collect();
     assert_eq!(ids, ["b", "c"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_depth() {
-    let world = World::new().options(|options| options.limits.call_depth = 3).agent("nest", async |cx: TaskContext| {
-        match cx.text().split_once(' ') {
+    let world = World::new().options(|options| options.limits.call_depth = 3).agent(
+        "nest",
+        async |cx: TaskContext| match cx.text().split_once(' ') {
             Some((_, deeper)) => {
                 let inner = cx.call("nest", said(deeper)).await?;
                 match inner.state {
@@ -219,8 +225,8 @@ async fn call_depth() {
                 }
             }
             None => Ok(Outcome::done()),
-        }
-    });
+        },
+    );
     let engine = world.start().await;
     assert_eq!(engine.run(to("nest", "x x x end")).await.state, State::Completed);
     let task = engine.run(to("nest", "x x x x end")).await;

@@ -19,7 +19,8 @@ async fn ended_tasks_go_after_the_retention_and_live_ones_stay() {
         })
         .agent("any", async |cx: TaskContext| match cx.text().as_str() {
             "wait" => {
-                let form = json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
+                let form =
+                    json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
                 cx.ask("Who?", form).await?;
                 Ok(Outcome::done())
             }

@@ -10,8 +10,7 @@ use std::{
 
 use futures_util::future::join_all;
 use nuncio_engine::{
-    Chunk, Engine, Error, Follower, Level, Next, Outcome, State, Task, TaskContext,
-    event::Entry,
+    Chunk, Engine, Error, Follower, Level, Next, Outcome, State, Task, TaskContext, event::Entry,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 use tokio::sync::Semaphore;
@@ -128,7 +127,8 @@ async fn a_follower_that_does_not_read_reads_all_of_it_later() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_of_a_task_that_waits_hears_of_it_when_it_goes_on() {
     let world = World::new().agent("curious", async |cx: TaskContext| {
-        let schema = serde_json::json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
+        let schema =
+            serde_json::json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
         cx.ask("Who?", schema).await?;
         Ok(Outcome::done())
     });
@@ -215,8 +215,11 @@ struct Reader {
 fn followers_that_come_and_go_anywhere_all_see_one_log() {
     let rt = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let engine = rt.block_on(async { talkative().start().await });
-    let reader = (0..3_u64, 0..5_usize, any::<bool>())
-        .prop_map(|(after, batches, pause)| Reader { after, batches, pause });
+    let reader = (0..3_u64, 0..5_usize, any::<bool>()).prop_map(|(after, batches, pause)| Reader {
+        after,
+        batches,
+        pause,
+    });
     let readers = prop::collection::vec(prop::collection::vec(reader, 1..4), 1..6);
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(12, 300)) };
     TestRunner::new(config)
@@ -254,8 +257,7 @@ async fn follow_all(engine: &Engine, readers: Vec<Vec<Reader>>) {
 /// One visit: it continues where the one before it ended, or a little earlier.
 async fn read_some(engine: &Engine, task: &Task, visit: &Reader, seen: &mut Vec<Entry>) {
     seen.truncate(seen.len().saturating_sub(visit.after as usize));
-    let mut follower =
-        engine.follow(&me(), &task.origin.id.to_string(), seen.len() as u64).await.unwrap();
+    let mut follower = engine.follow(&me(), &task.origin.id.to_string(), seen.len() as u64).await.unwrap();
     for _ in 0..visit.batches {
         if visit.pause {
             tokio::task::yield_now().await;

@@ -37,7 +37,9 @@ fn what_was_not_written_by_this_version_or_an_older_one_is_told_apart() {
     let newer = event::decode(&[2, b'[', b']']).unwrap_err();
     assert!(matches!(newer, FormatError::Newer(2)), "{newer}");
     assert!(newer.to_string().contains("run a newer nuncio"), "{newer}");
-    for damaged in [&b""[..], &[0], &[1], &[1, b'{'], b"\x01[[1,{\"nonsense\":{}}]]", b"\x01[[1,{\"message\":{}}]]"] {
+    for damaged in
+        [&b""[..], &[0], &[1], &[1, b'{'], b"\x01[[1,{\"nonsense\":{}}]]", b"\x01[[1,{\"message\":{}}]]"]
+    {
         let error = event::decode(damaged).unwrap_err();
         assert!(matches!(error, FormatError::Damaged(_)), "{damaged:?}: {error}");
     }
@@ -54,7 +56,10 @@ fn a_stored_webhook() {
     };
     let full = WebhookConfig {
         token: Some("t".into()),
-        authentication: Some(Authentication { schemes: vec!["Bearer".into()], credentials: Some("c".into()) }),
+        authentication: Some(Authentication {
+            schemes: vec!["Bearer".into()],
+            credentials: Some("c".into()),
+        }),
         ..plain.clone()
     };
     let golden = include_str!("golden/webhook.json").replace('\n', "");
@@ -71,19 +76,23 @@ fn every_event() -> Vec<Entry> {
         metadata: metadata.clone(),
         extensions: vec!["urn:ext".into()],
         reference_task_ids: vec!["t-1".into()],
-        ..Message::of("m-2", Role::Agent, vec![
-            Part::text("päť\n\"quoted\""),
-            Content::Bytes(vec![0, 1, 255]).into(),
-            Content::Url("https://a.example/f".into()).into(),
-            Part::data(json!({"n": null})),
-            Part::data(json!(null)),
-            Part {
-                content: Content::Text("named".into()),
-                metadata: metadata.clone(),
-                filename: Some("f.txt".into()),
-                media_type: Some("text/plain".into()),
-            },
-        ])
+        ..Message::of(
+            "m-2",
+            Role::Agent,
+            vec![
+                Part::text("päť\n\"quoted\""),
+                Content::Bytes(vec![0, 1, 255]).into(),
+                Content::Url("https://a.example/f".into()).into(),
+                Part::data(json!({"n": null})),
+                Part::data(json!(null)),
+                Part {
+                    content: Content::Text("named".into()),
+                    metadata: metadata.clone(),
+                    filename: Some("f.txt".into()),
+                    media_type: Some("text/plain".into()),
+                },
+            ],
+        )
     };
     let chunk = ArtifactChunk {
         id: "a".into(),

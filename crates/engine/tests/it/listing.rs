@@ -59,13 +59,14 @@ async fn every_filter_finds_what_it_names() {
         assert_eq!(listed.next_page_token, None);
         listed.tasks
     };
-    let by = |context: Option<&str>, state: Option<State>, agent: Option<&str>, since: Option<Timestamp>| List {
-        context: context.map(Into::into),
-        state,
-        agent: agent.map(Into::into),
-        since,
-        ..Default::default()
-    };
+    let by =
+        |context: Option<&str>, state: Option<State>, agent: Option<&str>, since: Option<Timestamp>| List {
+            context: context.map(Into::into),
+            state,
+            agent: agent.map(Into::into),
+            since,
+            ..Default::default()
+        };
     let all = list(by(None, None, None, None)).await;
     assert_eq!(ids(&all), ids(&[works.clone(), fails.clone(), asks.clone(), done.clone()]), "newest first");
     for task in &all {
@@ -78,7 +79,10 @@ async fn every_filter_finds_what_it_names() {
     assert_eq!(ids(&list(by(None, None, Some("b"), None)).await), ids(&[works.clone(), fails.clone()]));
     let since = Some(fails.status_at);
     assert_eq!(ids(&list(by(None, None, None, since)).await), ids(&[works.clone(), fails.clone()]));
-    assert_eq!(ids(&list(by(Some("one"), Some(State::Failed), Some("b"), since)).await), ids(&[fails.clone()]));
+    assert_eq!(
+        ids(&list(by(Some("one"), Some(State::Failed), Some("b"), since)).await),
+        ids(&[fails.clone()])
+    );
     let own = works.origin.context.clone();
     assert_eq!(ids(&list(by(Some(&own), None, None, None)).await), ids(&[works]));
     for nothing in [

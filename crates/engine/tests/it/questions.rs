@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::world::{
-    EngineExt, Hooked, Moment, World, cases, data, go_on, me, reply_to, said, text_of, to, until, within};
+    EngineExt, Hooked, Moment, World, cases, data, go_on, me, reply_to, said, text_of, to, until, within,
+};
 
 /// One required field of a type, and one that may be left out.
 fn form(of: &str) -> Value {
@@ -55,7 +56,10 @@ async fn a_task_that_asks_holds_nothing_and_survives_a_restart() {
     let task = engine.answer(&task, said("Ada")).await.unwrap();
     assert_eq!(task.state, State::Working);
     let task = engine.ended(&task).await;
-    assert_eq!((task.state, text_of(&task, "answer").as_str()), (State::Completed, r#"{"accept":{"value":"Ada"}}"#));
+    assert_eq!(
+        (task.state, text_of(&task, "answer").as_str()),
+        (State::Completed, r#"{"accept":{"value":"Ada"}}"#)
+    );
     engine.checked(task.origin.id).await;
 }
 
@@ -90,7 +94,8 @@ async fn an_answer_is_understood_in_every_form() {
     check("integer", data(json!({"action": "accept", "content": {"value": 42}})), accept(json!(42))).await;
     check("string", data(json!({"action": "decline"})), Answer::Decline).await;
     check("string", data(json!({"action": "cancel", "questionId": "q1"})), Answer::Cancel).await;
-    let with_words = Message::of("m", Role::User, vec![Part::text("here:"), Part::data(json!({"value": "Ada"}))]);
+    let with_words =
+        Message::of("m", Role::User, vec![Part::text("here:"), Part::data(json!({"value": "Ada"}))]);
     check("string", with_words, accept(json!("Ada"))).await;
 }
 
@@ -124,7 +129,10 @@ async fn an_answer_that_does_not_fit_changes_nothing() {
         let mut reply = reply_to(&task, message.clone());
         reply.webhooks = vec![hook];
         let error = engine.reply(&me(), reply).await.unwrap_err();
-        assert!(matches!(error, Error::Answer(AnswerError::Schema(_)) | Error::Invalid(_)), "{message:?}: {error}");
+        assert!(
+            matches!(error, Error::Answer(AnswerError::Schema(_)) | Error::Invalid(_)),
+            "{message:?}: {error}"
+        );
         assert_eq!(engine.row(task.origin.id).await, before, "{message:?}");
         assert_eq!(engine.task(task.origin.id).await, task, "{message:?}");
         assert_eq!(engine.webhooks(&me(), &task.origin.id.to_string()).await.unwrap(), [], "{message:?}");
@@ -310,7 +318,8 @@ async fn an_answer_that_races_the_park_is_never_lost() {
             };
             for (_, entry) in batch.iter() {
                 if let Event::Question(question) = entry.event() {
-                    let answer = json!({"questionId": question.id, "action": "accept", "content": {"value": "A"}});
+                    let answer =
+                        json!({"questionId": question.id, "action": "accept", "content": {"value": "A"}});
                     engine.answer(&task, data(answer)).await.unwrap();
                 }
             }

@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::world::{
-    EngineExt, HandClock, Hooked, Moment, World, go_on, is_end, last_words, me, read_log, said, text_of, to, until, within,
+    EngineExt, HandClock, Hooked, Moment, World, go_on, is_end, last_words, me, read_log, said, text_of, to,
+    until, within,
 };
 
 // ------------------------------------------------------------------------------------------- the journey
@@ -209,7 +210,8 @@ fn run_with_end(agent: &str, end: End, nth: usize) -> Option<(Arc<Outside>, Vec<
         let task = see_it_through(&life.engine, agent).await;
         let row = life.engine.row(task.origin.id).await;
         assert!(end != End::Stop || row.attempts == 0, "a hand-back is no attempt");
-        let total = life.engine.list(&me(), nuncio_engine::List { page_size: 10, ..Default::default() }).await;
+        let total =
+            life.engine.list(&me(), nuncio_engine::List { page_size: 10, ..Default::default() }).await;
         let expected = if agent == "journey" { 2 } else { 1 };
         assert_eq!(total.unwrap().total, expected, "no task was made twice");
         life.engine.checked(task.origin.id).await;
@@ -444,7 +446,11 @@ async fn a_result_of_another_type_is_noticed() {
     )
     .await;
     assert_eq!(task.state, State::Failed);
-    assert!(last_words(&task).starts_with("nondeterministic: what step \"a\" returned"), "{}", last_words(&task));
+    assert!(
+        last_words(&task).starts_with("nondeterministic: what step \"a\" returned"),
+        "{}",
+        last_words(&task)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -215,8 +215,12 @@ async fn an_agent_that_is_not_served_any_more_fails_its_tasks() {
     let engine = world.start().await;
     let task = engine.send(to("gone", "go")).await;
     engine.stop().await;
-    let store = { drop(engine); world.open().await };
-    let engine = World::new().agent("other", async |_: TaskContext| Ok(Outcome::done())).start_on(store).await;
+    let store = {
+        drop(engine);
+        world.open().await
+    };
+    let engine =
+        World::new().agent("other", async |_: TaskContext| Ok(Outcome::done())).start_on(store).await;
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Failed);
     assert!(last_words(&task).contains("there is no agent \"gone\""), "{task:?}");

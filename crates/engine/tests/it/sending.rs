@@ -2,8 +2,8 @@
 
 use futures_util::future::join_all;
 use nuncio_engine::{
-    Caller, Chunk, Engine, Error, List, Message, Outcome, Part, Reply, Role, State, Submit, Task, TaskContext,
-    webhook::WebhookConfig,
+    Caller, Chunk, Engine, Error, List, Message, Outcome, Part, Reply, Role, State, Submit, Task,
+    TaskContext, webhook::WebhookConfig,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -219,7 +219,8 @@ async fn what_a_caller_may_not_see_is_answered_as_what_does_not_exist() {
     let nobodys = Uuid::now_v7().to_string();
     for (theirs, none) in [(task.origin.id.to_string(), nobodys), ("adas".into(), "nobodys".into())] {
         let all = async |name: &str| {
-            let reply = Reply { task: name.into(), context: None, message: said("hi"), webhooks: vec![hook.clone()] };
+            let reply =
+                Reply { task: name.into(), context: None, message: said("hi"), webhooks: vec![hook.clone()] };
             let refusals = [
                 engine.get(&bob, name).await.err(),
                 engine.reply(&bob, reply).await.err(),

@@ -34,9 +34,19 @@ fn a_state_keeps_its_number() {
         assert_eq!(State::from_code(state.code()), Some(state));
     }
     assert_eq!(State::from_code(8), None);
-    assert_eq!(serde_json::to_value(State::ALL).unwrap(), json!([
-        "submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected"
-    ]));
+    assert_eq!(
+        serde_json::to_value(State::ALL).unwrap(),
+        json!([
+            "submitted",
+            "working",
+            "input-required",
+            "auth-required",
+            "completed",
+            "failed",
+            "canceled",
+            "rejected"
+        ])
+    );
 }
 
 #[test]
@@ -107,7 +117,8 @@ fn chunks_grow_an_artifact_and_adjacent_texts_are_one_part() {
     first.description = Some("about a".into());
     first.metadata = json!({"k": 1}).as_object().cloned();
     first.extensions = vec!["urn:x".into()];
-    let second = ArtifactChunk { append: true, ..chunk("a", 0, vec![Part::text("two"), Part::data(json!(3))]) };
+    let second =
+        ArtifactChunk { append: true, ..chunk("a", 0, vec![Part::text("two"), Part::data(json!(3))]) };
     let third = ArtifactChunk { append: true, last: true, ..chunk("a", 0, vec![Part::text("four")]) };
     let task = told([
         message("m-1", "go"),
@@ -117,15 +128,18 @@ fn chunks_grow_an_artifact_and_adjacent_texts_are_one_part() {
         Event::Artifact(third),
     ]);
     let [a, b] = &task.artifacts[..] else { panic!("{:?}", task.artifacts) };
-    assert_eq!(*a, Artifact {
-        id: "a".into(),
-        name: Some("A".into()),
-        description: Some("about a".into()),
-        parts: vec![Part::text("one two"), Part::data(json!(3)), Part::text("four")],
-        metadata: first.metadata,
-        extensions: vec!["urn:x".into()],
-        complete: true,
-    });
+    assert_eq!(
+        *a,
+        Artifact {
+            id: "a".into(),
+            name: Some("A".into()),
+            description: Some("about a".into()),
+            parts: vec![Part::text("one two"), Part::data(json!(3)), Part::text("four")],
+            metadata: first.metadata,
+            extensions: vec!["urn:x".into()],
+            complete: true,
+        }
+    );
     assert_eq!((b.parts.as_slice(), b.complete), ([Part::text("other")].as_slice(), false));
 }
 

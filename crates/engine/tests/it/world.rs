@@ -173,7 +173,8 @@ pub(crate) struct Life {
 
 impl Life {
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(async { tokio::time::timeout(DEADLINE, future).await })
+        self.runtime
+            .block_on(async { tokio::time::timeout(DEADLINE, future).await })
             .expect("a life goes on within the deadline")
     }
 

@@ -203,7 +203,9 @@ fn hold_back_the_writer(process: u32) {
         let mut one = CpuSet::new();
         one.set((0..CpuSet::MAX_CPU).find(|core| cores.is_set(*core)).unwrap());
         let _ = sched_setaffinity(id, &one);
-        if std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.trim() == "nuncio-writer") {
+        if std::fs::read_to_string(thread.path().join("comm"))
+            .is_ok_and(|name| name.trim() == "nuncio-writer")
+        {
             setpriority_process(id, 19).unwrap();
         }
     }
@@ -401,7 +403,12 @@ impl Story {
         for step in 1..=STEPS {
             let by = lines.iter().rfind(|line| line.step == step).map(|line| line.process);
             let by = by.unwrap_or_else(|| panic!("{:?}: step {step} was never done", self.reader));
-            assert_eq!(text(&format!("step-{step}")), format!("begun by {by}, done by {by}"), "{:?}", self.reader);
+            assert_eq!(
+                text(&format!("step-{step}")),
+                format!("begun by {by}, done by {by}"),
+                "{:?}",
+                self.reader
+            );
             results.push_str(&format!("{step} by {by}\n"));
         }
         // What the last try of each step returned is what the agent went on with.

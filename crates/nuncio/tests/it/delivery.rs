@@ -47,7 +47,9 @@ fn every_event_arrives_in_order_though_the_server_is_killed() {
     server.restart();
     for _ in 1..kills {
         let before = receiver.shared.requests.load(Ordering::SeqCst);
-        receiver.until(|shared| shared.requests.load(Ordering::SeqCst) > before + 5 || shared.accepted() >= expected(&ids));
+        receiver.until(|shared| {
+            shared.requests.load(Ordering::SeqCst) > before + 5 || shared.accepted() >= expected(&ids)
+        });
         server.kill9();
         server.restart();
     }

@@ -91,7 +91,9 @@ impl World {
         for cut in 1..=FRAMES {
             let reading = Reading::new(self, name, cut);
             let seen = Arc::clone(&seen);
-            readers.spawn(async move { (cut, reading.read(|now| seen.send_modify(|all| all[cut] = now)).await) });
+            readers.spawn(
+                async move { (cut, reading.read(|now| seen.send_modify(|all| all[cut] = now)).await) },
+            );
         }
         // Everybody is there, and nothing but the beginning is.
         self.wait(&mut report, "all readers", |_, seen| seen.frames > 0).await;
@@ -275,7 +277,8 @@ async fn a_cursor_that_does_not_exist_is_an_error() {
         assert_eq!(rest.next().await.unwrap(), None);
 
         let beyond = (last + 1).to_string();
-        let no_event = format!("there is no event {beyond} to continue after: the task's last event is {last}");
+        let no_event =
+            format!("there is no event {beyond} to continue after: the task's last event is {last}");
         let no_id = |id: &str| format!("Last-Event-ID: {id:?} is not an id of this server's events");
         for (cursor, expected) in [
             (beyond.as_str(), no_event),

@@ -247,11 +247,12 @@ impl Agent for Actor {
         let text = cx.text();
         let (word, argument) = text.split_once(' ').unwrap_or((&text, ""));
         match word {
-            // Many small pieces of one artifact.
+            // So many pieces of one artifact, of so many bytes each.
             "chunks" => {
-                let count: u32 = argument.parse().map_err(AgentError::failed)?;
+                let (count, size) = argument.split_once(' ').unwrap_or((argument, "10"));
+                let (count, size): (usize, usize) = (count.parse().unwrap(), size.parse().unwrap());
                 for n in 0..count {
-                    cx.artifact(Chunk::text("chunks", format!("piece {n} "))).await?;
+                    cx.artifact(Chunk::text("chunks", format!("{n:>size$}"))).await?;
                 }
             }
             // At work until it is canceled.

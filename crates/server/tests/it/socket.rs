@@ -1,13 +1,13 @@
 //! HTTP by hand: whole requests as bytes, so that a test can send what no library would, and answers read as
 //! they come. Everything that waits has a deadline.
 
-use std::{future::Future, net::SocketAddr, time::Duration};
+use std::{collections::VecDeque, future::Future, net::SocketAddr, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 
 /// Far more than anything here takes, on a machine that does other things too.
@@ -76,7 +76,17 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        let stream = within("a connection", TcpStream::connect(address)).await.unwrap();
+        Self::from(within("a connection", TcpStream::connect(address)).await.unwrap())
+    }
+
+    /// A connection on which the kernel keeps little for us that we do not read.
+    pub(crate) async fn connect_narrow(address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        Self::from(within("a connection", socket.connect(address)).await.unwrap())
+    }
+
+    fn from(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         Self { stream, buffer: vec![] }
     }
@@ -184,6 +194,7 @@ pub(crate) struct Events {
     socket: Socket,
     pub(crate) headers: HeaderMap,
     text: String,
+    pieces: VecDeque<Piece>,
 }
 
 impl Events {
@@ -198,23 +209,22 @@ impl Events {
             panic!("not a stream: {status} {kind} {}", String::from_utf8_lossy(&body));
         }
         assert!(is_chunked(&headers), "{headers:?}");
-        Self { socket, headers, text: String::new() }
+        Self { socket, headers, text: String::new(), pieces: VecDeque::new() }
     }
 
     /// The next comment or event; `None` at the end of the stream.
     pub(crate) async fn piece(&mut self) -> Option<Piece> {
-        loop {
-            if let Some((piece, rest)) = self.text.split_once("\n\n") {
-                let piece = read_piece(piece);
-                self.text = rest.to_owned();
-                return Some(piece);
-            }
+        while self.pieces.is_empty() {
             let Some(chunk) = self.socket.chunk().await else {
                 assert_eq!(self.text, "", "the stream broke off inside an event");
                 return None;
             };
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+            let Some(end) = self.text.rfind("\n\n") else { continue };
+            self.pieces.extend(self.text[..end].split("\n\n").map(read_piece));
+            self.text.drain(..end + 2);
         }
+        self.pieces.pop_front()
     }
 
     /// The next event with its id; comments are passed over.

@@ -22,7 +22,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    fn of(dialect: Dialect, state: State) -> Self {
+    pub(super) fn of(dialect: Dialect, state: State) -> Self {
         let ends_turn = state.is_terminal() || state.is_interrupted();
         Self { ends_turn, ends_stream: state.is_terminal() || (ends_turn && dialect != Dialect::V1) }
     }

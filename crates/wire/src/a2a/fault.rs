@@ -24,6 +24,9 @@ pub enum Problem {
     /// A message to a task that has ended.
     TaskEnded,
     ContentTypeNotSupported,
+    /// The agent's card does not announce another card for callers that are known.
+    ExtendedCardUnsupported,
+    /// It does, and there is none.
     ExtendedCardNotConfigured,
     ExtensionRequired,
     VersionNotSupported,
@@ -41,7 +44,7 @@ pub enum Problem {
 /// best: 0.3 took the refusal of messages to ended tasks for invalid params, and no dialect after 0.1 has codes
 /// for load and access, for which the specification names the internal error.
 #[rustfmt::skip]
-const PROBLEMS: [(Problem, &str, [i32; 3]); 19] = [
+const PROBLEMS: [(Problem, &str, [i32; 3]); 20] = [
     (Problem::ParseError,                "PARSE_ERROR",                        [-32700, -32700, -32700]),
     (Problem::InvalidRequest,            "INVALID_REQUEST",                    [-32600, -32600, -32600]),
     (Problem::MethodNotFound,            "METHOD_NOT_FOUND",                   [-32601, -32601, -32601]),
@@ -54,6 +57,7 @@ const PROBLEMS: [(Problem, &str, [i32; 3]); 19] = [
     (Problem::StreamingUnsupported,      "UNSUPPORTED_OPERATION",              [-32006, -32004, -32004]),
     (Problem::TaskEnded,                 "UNSUPPORTED_OPERATION",              [-32009, -32602, -32004]),
     (Problem::ContentTypeNotSupported,   "CONTENT_TYPE_NOT_SUPPORTED",         [-32005, -32005, -32005]),
+    (Problem::ExtendedCardUnsupported,   "UNSUPPORTED_OPERATION",              [-32004, -32007, -32004]),
     (Problem::ExtendedCardNotConfigured, "EXTENDED_AGENT_CARD_NOT_CONFIGURED", [-32004, -32007, -32007]),
     (Problem::ExtensionRequired,         "EXTENSION_SUPPORT_REQUIRED",         [-32004, -32004, -32008]),
     (Problem::VersionNotSupported,       "VERSION_NOT_SUPPORTED",              [-32004, -32009, -32009]),
@@ -62,6 +66,9 @@ const PROBLEMS: [(Problem, &str, [i32; 3]); 19] = [
     (Problem::LimitReached,              "LIMIT_REACHED",                      [-32010, -32602, -32602]),
     (Problem::Unavailable,               "UNAVAILABLE",                        [-32011, -32603, -32603]),
 ];
+
+/// The longest text of a fault, about. What it quotes may be as large as a request, and is not said back whole.
+const LONGEST: usize = 800;
 
 /// An error, ready to be written in the dialect that made it.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,7 +89,7 @@ impl Fault {
     /// Adds a detail for programs.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
-        self.metadata.push((key, value.into()));
+        self.metadata.push((key, clipped(value.into())));
         self
     }
 
@@ -119,6 +126,14 @@ impl Fault {
     }
 }
 
+fn clipped(mut text: String) -> String {
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push('…');
+    }
+    text
+}
+
 fn entry(problem: Problem) -> &'static (Problem, &'static str, [i32; 3]) {
     &PROBLEMS[problem as usize]
 }
@@ -127,7 +142,7 @@ impl Dialect {
     /// A problem that the engine does not know of, in words for people.
     pub fn problem(self, problem: Problem, message: impl Into<String>) -> Fault {
         let code = entry(problem).2[self as usize];
-        Fault { problem, code, message: message.into(), field: None, metadata: vec![] }
+        Fault { problem, code, message: clipped(message.into()), field: None, metadata: vec![] }
     }
 
     /// What the engine said, in this dialect.
@@ -168,8 +183,11 @@ impl Dialect {
 
     /// Params that are not what the method takes.
     pub(super) fn malformed(self, malformed: &Malformed) -> Fault {
-        let field = malformed.path.strip_prefix("params.").unwrap_or(&malformed.path).to_owned();
-        Fault { field: Some(field), ..self.problem(Problem::InvalidParams, malformed.to_string()) }
+        let field = malformed.path.strip_prefix("params.").unwrap_or(&malformed.path);
+        Fault {
+            field: Some(clipped(field.to_owned())),
+            ..self.problem(Problem::InvalidParams, malformed.to_string())
+        }
     }
 
     /// Writes the fault as a JSON-RPC error response.

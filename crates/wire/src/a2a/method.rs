@@ -90,7 +90,7 @@ pub fn choose(version: Option<&str>, method: &str) -> Result<Choice, Unchosen> {
     };
     let is_v1 = Method::find(Dialect::V1, method).is_some();
     match version.map(str::trim).filter(|version| !version.is_empty()) {
-        Some(version) => match dialect_of(version) {
+        Some(version) => match Dialect::from_version(version) {
             None => unsupported(format!(
                 "A2A version {version:?} is not supported here: send A2A-Version 1.0, 0.3, 0.2 or 0.1"
             )),
@@ -110,13 +110,15 @@ pub fn choose(version: Option<&str>, method: &str) -> Result<Choice, Unchosen> {
     }
 }
 
-/// The dialect of a version. Only major and minor count; 0.2 differs from 0.3 in nothing that is read here.
-fn dialect_of(version: &str) -> Option<Dialect> {
-    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
-    match (numbers.next()??, numbers.next().unwrap_or(Some(0))?) {
-        (1, 0) => Some(Dialect::V1),
-        (0, 2 | 3) => Some(Dialect::V0_3),
-        (0, 1) => Some(Dialect::V0_1),
-        _ => None,
+impl Dialect {
+    /// The dialect of a version. Only major and minor count; 0.2 differs from 0.3 in nothing that is read here.
+    pub fn from_version(version: &str) -> Option<Self> {
+        let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+        match (numbers.next()??, numbers.next().unwrap_or(Some(0))?) {
+            (1, 0) => Some(Self::V1),
+            (0, 2 | 3) => Some(Self::V0_3),
+            (0, 1) => Some(Self::V0_1),
+            _ => None,
+        }
     }
 }

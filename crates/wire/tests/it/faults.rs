@@ -48,6 +48,7 @@ fn what_the_engine_does_not_know_has_its_code() {
         (Problem::StreamingUnsupported, [-32006, -32004, -32004]),
         (Problem::Unauthenticated, [-32007, -32603, -32603]),
         (Problem::Forbidden, [-32008, -32603, -32603]),
+        (Problem::ExtendedCardUnsupported, [-32004, -32007, -32004]),
         (Problem::ExtendedCardNotConfigured, [-32004, -32007, -32007]),
         (Problem::ExtensionRequired, [-32004, -32004, -32008]),
         (Problem::VersionNotSupported, [-32004, -32009, -32009]),
@@ -113,5 +114,23 @@ fn official_tools_find_the_words_they_look_for() {
     ] {
         let message = Dialect::V1.fault(&error).message.to_lowercase();
         assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+}
+
+#[test]
+fn what_a_fault_quotes_has_an_end() {
+    let long = "é".repeat(100_000);
+    for dialect in Dialect::ALL {
+        let unknown = dialect.fault(&Error::NoSuchTask(long.clone()));
+        let method = dialect.read_call(&long, None).unwrap_err();
+        let params = json!({ "id": "t", "metadata": { &long: 1 }, "message": long, "historyLength": long })
+            .to_string();
+        let params = serde_json::value::RawValue::from_string(params).unwrap();
+        let name = if dialect == Dialect::V1 { "SendMessage" } else { "tasks/get" };
+        let malformed = dialect.read_call(name, Some(&params)).unwrap_err();
+        for fault in [unknown, method, malformed] {
+            assert!(fault.message.len() > 400 && fault.message.ends_with('…'), "{}", fault.message);
+            assert!(text(|out| dialect.write_fault(out, None, &fault)).len() < 4000);
+        }
     }
 }

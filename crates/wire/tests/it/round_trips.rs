@@ -58,7 +58,7 @@ proptest! {
     #[test]
     fn beginnings_of_streams(dialect in dialect(), task in strategies::task()) {
         let view = losses::task(dialect, TaskView::from(&task));
-        let written = raw(|out| assert!(dialect.write_stream_start(out, &task, View::default())));
+        let written = raw(|out| drop(dialect.write_stream_start(out, &task, View::default())));
         let expected = if dialect == Dialect::V0_1 {
             let TaskView { id, state, message, at, .. } = view;
             let last = state.is_terminal();
