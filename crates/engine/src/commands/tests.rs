@@ -62,7 +62,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         2 => Just(Command::Progress),
         1 => Just(Command::Log),
         2 => Just(Command::Chunk),
-        6 => (0..3_u8).prop_map(Command::Ask),
+        6 => (0..6_u8).prop_map(Command::Ask),
         1 => select(ends).prop_map(Command::End),
     ]
 }

@@ -150,7 +150,8 @@ async fn id_bytes() {
         authentication: None,
         dialect: "engine".into(),
     };
-    let places: [(&str, &dyn Fn(&mut Submit, String)); 5] = [
+    type Place<'a> = (&'a str, &'a dyn Fn(&mut Submit, String));
+    let places: [Place<'_>; 5] = [
         ("messageId", &|submit, id| submit.message.id = id),
         ("contextId", &|submit, id| submit.context = Some(id)),
         ("task id", &|submit, id| submit.client_id = Some(id)),

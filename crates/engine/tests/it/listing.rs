@@ -1,6 +1,6 @@
 //! A caller's tasks, newest status first, filtered and in pages.
 
-use std::time::Duration;
+use std::{slice::from_ref, time::Duration};
 
 use nuncio_engine::{
     AgentError, Caller, Error, List, Outcome, State, Submit, Task, TaskContext,
@@ -73,15 +73,15 @@ async fn every_filter_finds_what_it_names() {
         assert_eq!(*task, engine.task(task.origin.id).await, "a list shows what `get` shows");
     }
     assert_eq!(ids(&list(by(Some("one"), None, None, None)).await), ids(&[fails.clone(), done.clone()]));
-    assert_eq!(ids(&list(by(None, Some(State::InputRequired), None, None)).await), ids(&[asks.clone()]));
-    assert_eq!(ids(&list(by(None, Some(State::Working), None, None)).await), ids(&[works.clone()]));
-    assert_eq!(ids(&list(by(None, Some(State::Failed), None, None)).await), ids(&[fails.clone()]));
+    assert_eq!(ids(&list(by(None, Some(State::InputRequired), None, None)).await), ids(from_ref(&asks)));
+    assert_eq!(ids(&list(by(None, Some(State::Working), None, None)).await), ids(from_ref(&works)));
+    assert_eq!(ids(&list(by(None, Some(State::Failed), None, None)).await), ids(from_ref(&fails)));
     assert_eq!(ids(&list(by(None, None, Some("b"), None)).await), ids(&[works.clone(), fails.clone()]));
     let since = Some(fails.status_at);
     assert_eq!(ids(&list(by(None, None, None, since)).await), ids(&[works.clone(), fails.clone()]));
     assert_eq!(
         ids(&list(by(Some("one"), Some(State::Failed), Some("b"), since)).await),
-        ids(&[fails.clone()])
+        ids(from_ref(&fails))
     );
     let own = works.origin.context.clone();
     assert_eq!(ids(&list(by(Some(&own), None, None, None)).await), ids(&[works]));
@@ -150,7 +150,7 @@ async fn a_list_is_of_the_callers_own_tasks() {
     submit.context = Some("shared".into());
     let adas = engine.submit(&ada, submit).await.unwrap();
     let shared = List { context: Some("shared".into()), ..page(10) };
-    assert_eq!(ids(&engine.list(&ada, shared.clone()).await.unwrap().tasks), ids(&[adas.clone()]));
+    assert_eq!(ids(&engine.list(&ada, shared.clone()).await.unwrap().tasks), ids(from_ref(&adas)));
     assert_eq!(engine.list(&bob, shared).await.unwrap().total, 0);
     assert_eq!(engine.list(&bob, page(10)).await.unwrap().total, 0);
     let own = List { context: Some(adas.origin.id.own_context()), ..page(10) };
@@ -165,10 +165,10 @@ async fn a_list_shows_states_as_they_change() {
         let listed = engine.list(&me(), List { state: Some(state), ..page(10) }).await.unwrap();
         ids(&listed.tasks)
     };
-    assert_eq!(in_state(State::Working).await, ids(&[task.clone()]));
+    assert_eq!(in_state(State::Working).await, ids(from_ref(&task)));
     engine.cancel(&me(), &task.origin.id.to_string()).await.unwrap();
     until("it is listed as canceled", async || {
-        (in_state(State::Canceled).await == ids(&[task.clone()])).then_some(())
+        (in_state(State::Canceled).await == ids(from_ref(&task))).then_some(())
     })
     .await;
     assert_eq!(in_state(State::Working).await, Vec::<String>::new());

@@ -133,7 +133,7 @@ fn perform<'a>(cx: &'a TaskContext, ops: &'a [Op], scope: String) -> BoxFuture<'
                 }
                 Op::Ask => cx.ask(format!("{scope} {n}?"), form.clone()).await.map(drop)?,
                 Op::Authorize => {
-                    cx.authorize(format!("{scope} {n}?"), "https://a.example").await.map(drop)?
+                    cx.authorize(format!("{scope} {n}?"), "https://a.example").await.map(drop)?;
                 }
                 Op::Sleep => cx.sleep(Duration::from_millis(2)).await?,
                 Op::Yield => tokio::task::yield_now().await,

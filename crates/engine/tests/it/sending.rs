@@ -2,8 +2,8 @@
 
 use futures_util::future::join_all;
 use nuncio_engine::{
-    Caller, Chunk, Engine, Error, List, Message, Outcome, Part, Reply, Role, State, Submit, Task,
-    TaskContext, webhook::WebhookConfig,
+    Caller, Chunk, Engine, Error, List, Message, Outcome, Part, Reply, Role, State, Submit, TaskContext,
+    webhook::WebhookConfig,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -322,7 +322,3 @@ async fn a_server_that_stops_takes_nothing_new() {
     }
     within(engine.stop()).await;
 }
-
-/// Keeps the compiler from calling a shared word unused.
-#[allow(dead_code)]
-type Unused = Task;

@@ -58,10 +58,13 @@ proptest! {
     #[test]
     fn beginnings_of_streams(dialect in dialect(), task in strategies::task()) {
         let view = losses::task(dialect, TaskView::from(&task));
-        let written = raw(|out| drop(dialect.write_stream_start(out, &task, View::default())));
+        let mut frame = None;
+        let written = raw(|out| frame = Some(dialect.write_stream_start(out, &task, View::default())));
         let expected = if dialect == Dialect::V0_1 {
             let TaskView { id, state, message, at, .. } = view;
-            let last = state.is_terminal();
+            // What the frame tells the server is what it tells the client.
+            let last = frame.is_some_and(|frame| frame.ends_stream);
+            prop_assert_eq!(last, task.state.is_terminal() || task.state.is_interrupted());
             StreamEvent::Status(StatusUpdate { task: id, context: None, state, message, at, last })
         } else {
             StreamEvent::Task(Box::new(view))
