@@ -479,8 +479,10 @@ impl Inner {
 }
 
 fn keys(caller: &Caller, name: &str) -> impl Iterator<Item = TaskKey> {
-    let chosen = TaskKey::Client { owner: caller.owner().to_owned(), id: name.to_owned() };
-    TaskId::parse(name).map(TaskKey::Id).into_iter().chain([chosen])
+    // Made only when it is needed: nearly all names are identities.
+    let chosen =
+        std::iter::once_with(|| TaskKey::Client { owner: caller.owner().to_owned(), id: name.to_owned() });
+    TaskId::parse(name).map(TaskKey::Id).into_iter().chain(chosen)
 }
 
 /// A run that commands can find.

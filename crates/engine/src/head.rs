@@ -123,8 +123,8 @@ pub(crate) fn fold_onto(task: &mut Task, log: &[StoredBatch]) -> Result<(), Erro
     for batch in log {
         let entries = event::decode(&batch.bytes).map_err(|e| Error::Internal(e.to_string()))?;
         let known = (task.seq + 1).saturating_sub(batch.first_seq) as usize;
-        for entry in entries.get(known..).unwrap_or_default() {
-            task.apply(entry);
+        for entry in entries.into_iter().skip(known) {
+            task.take(entry);
         }
     }
     Ok(())

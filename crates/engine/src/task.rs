@@ -179,23 +179,27 @@ impl Task {
         self
     }
 
-    /// Takes the next event of the log.
+    /// Applies the next event of the log, and leaves it to whoever has it.
     pub fn apply(&mut self, entry: &Entry) {
+        self.take(entry.clone());
+    }
+
+    /// Takes the next event of the log.
+    pub fn take(&mut self, Entry(at, event): Entry) {
         self.seq += 1;
-        let at = entry.at();
-        match entry.event() {
+        match event {
             Event::Message(message) => {
                 if self.seq == 1 {
                     self.status_at = at;
                 }
-                self.history.push(message.clone());
+                self.history.push(message);
             }
-            Event::Status(status) => self.enter(status.state, at, status.message.clone()),
+            Event::Status(status) => self.enter(status.state, at, status.message),
             Event::Artifact(chunk) => self.take_chunk(chunk),
-            Event::Progress(progress) => self.progress = Some((self.seq, progress.clone())),
+            Event::Progress(progress) => self.progress = Some((self.seq, progress)),
             Event::Log(_) => {}
             Event::Question(question) => {
-                self.questions.push((self.seq, question.clone()));
+                self.questions.push((self.seq, question));
                 self.show_oldest_question(at);
             }
             Event::Answer(answered) => {
@@ -232,11 +236,11 @@ impl Task {
         self.enter(state, at, Some(message));
     }
 
-    fn take_chunk(&mut self, chunk: &ArtifactChunk) {
+    fn take_chunk(&mut self, chunk: ArtifactChunk) {
         let index = chunk.index as usize;
         if self.artifacts.len() <= index {
             self.artifacts.push(Artifact {
-                id: chunk.id.clone(),
+                id: chunk.id,
                 name: None,
                 description: None,
                 parts: vec![],
@@ -249,22 +253,15 @@ impl Task {
         if !chunk.append {
             artifact.parts.clear();
         }
-        for part in &chunk.parts {
+        for part in chunk.parts {
             append_part(&mut artifact.parts, part);
         }
         artifact.complete = chunk.last;
-        for (field, new) in
-            [(&mut artifact.name, &chunk.name), (&mut artifact.description, &chunk.description)]
-        {
-            if new.is_some() {
-                field.clone_from(new);
-            }
-        }
-        if chunk.metadata.is_some() {
-            artifact.metadata.clone_from(&chunk.metadata);
-        }
+        artifact.name = chunk.name.or(artifact.name.take());
+        artifact.description = chunk.description.or(artifact.description.take());
+        artifact.metadata = chunk.metadata.or(artifact.metadata.take());
         if !chunk.extensions.is_empty() {
-            artifact.extensions.clone_from(&chunk.extensions);
+            artifact.extensions = chunk.extensions;
         }
     }
 }
@@ -279,14 +276,14 @@ pub fn state_while_asking(question: &Question) -> State {
 
 /// Adds a part; a plain text that follows a plain text is merged into it, so that a text of 100,000 chunks
 /// is one part.
-fn append_part(parts: &mut Vec<Part>, part: &Part) {
+fn append_part(parts: &mut Vec<Part>, part: Part) {
     if let (
         Some(Part { content: Content::Text(text), metadata: None, filename: None, media_type: None }),
         Part { content: Content::Text(more), metadata: None, filename: None, media_type: None },
-    ) = (parts.last_mut(), part)
+    ) = (parts.last_mut(), &part)
     {
         text.push_str(more);
     } else {
-        parts.push(part.clone());
+        parts.push(part);
     }
 }

@@ -18,7 +18,7 @@ use tokio::{sync::watch, task::JoinSet};
 use crate::{
     random::{self, Random},
     server_process::ServerProcess,
-    streams::{Cut, Endpoint, Frame, Frames, Reader, within},
+    streams::{Cut, Endpoint, Frame, Frames, Reader, same, within},
     test_agents::{CHUNKS, GATES, gate_file},
 };
 
@@ -95,21 +95,13 @@ impl World {
                 async move { (cut, reading.read(|now| seen.send_modify(|all| all[cut] = now)).await) },
             );
         }
-        // Everybody is there, and nothing but the beginning is.
-        self.wait(&mut report, "all readers", |_, seen| seen.frames > 0).await;
-        self.open_gate(name, GATES[0]);
-        if let Some(kill_at) = kill_at {
-            within("the middle", report.wait_for(|all| all.iter().any(|seen| seen.frames >= kill_at)))
-                .await
-                .unwrap();
-            self.kill();
-            self.restart();
+        tokio::select! {
+            () = self.conduct(name, kill_at, &mut report) => {}
+            // Before the last gate is open, nobody ends but by a failure.
+            Some(ended) = readers.join_next() => {
+                panic!("a stream ended before its task, cut after {}", ended.unwrap().0);
+            }
         }
-        // Whoever cuts before the last gate has done so, and goes on with a task that still runs.
-        let before_gate = 2 + GATES[1] as usize;
-        self.wait(&mut report, "all resumed", |cut, seen| seen.resumed || cut > before_gate).await;
-        self.open_gate(name, GATES[1]);
-
         let mut streams = vec![];
         while let Some(read) = readers.join_next().await {
             streams.push(read.unwrap());
@@ -122,13 +114,29 @@ impl World {
         whole
     }
 
+    /// Opens the gates when everybody is there, and kills the server in between.
+    async fn conduct(&mut self, name: &str, kill_at: Option<usize>, report: &mut watch::Receiver<Vec<Seen>>) {
+        wait(report, "all readers", |_, seen| seen.frames > 0).await;
+        self.open_gate(name, GATES[0]);
+        if let Some(kill_at) = kill_at {
+            let reached = |all: &Vec<Seen>| all.iter().any(|seen| seen.frames >= kill_at);
+            within("the middle", report.wait_for(reached)).await.unwrap();
+            self.kill();
+            self.restart();
+        }
+        // Whoever cuts before the last gate has done so, and goes on with a task that still runs.
+        let before_gate = 2 + GATES[1] as usize;
+        wait(report, "all resumed", |cut, seen| seen.resumed || cut > before_gate).await;
+        self.open_gate(name, GATES[1]);
+    }
+
     /// The same after the task has ended.
     async fn cut_ended(&self, name: &str, whole: &[Frame]) {
-        // As many at once as a browser and a half would have.
+        const AT_ONCE: usize = 16;
         let mut readers = JoinSet::new();
         let mut next = 1..=FRAMES;
         loop {
-            while readers.len() < 16
+            while readers.len() < AT_ONCE
                 && let Some(cut) = next.next()
             {
                 let reading = Reading::new(self, name, cut);
@@ -139,27 +147,20 @@ impl World {
             same(&stream, whole, &format!("{name} in {:?}, ended, cut after {cut}", self.dialect));
         }
         // From the very beginning there is all but the task itself, which the send had shown.
-        let mut stream = self.endpoint.subscribe(&reader(self.dialect, name, whole), 0).await.unwrap();
-        let mut log = vec![];
-        while let Some(frame) = stream.next().await.unwrap() {
-            log.push(frame);
-        }
+        let reader = reader(self.dialect, name, whole);
+        let log = self.endpoint.subscribe(&reader, 0).await.unwrap().rest().await.unwrap();
         same(&log, &whole[1..], &format!("{name} in {:?}, from the beginning", self.dialect));
     }
 
     fn open_gate(&self, name: &str, chunk: u32) {
         std::fs::write(gate_file(&self.data, name, chunk), "").unwrap();
     }
+}
 
-    async fn wait(
-        &self,
-        report: &mut watch::Receiver<Vec<Seen>>,
-        what: &str,
-        done: impl Fn(usize, &Seen) -> bool,
-    ) {
-        let all = |all: &Vec<Seen>| all.iter().enumerate().skip(1).all(|(cut, seen)| done(cut, seen));
-        within(what, report.wait_for(all)).await.unwrap();
-    }
+/// Waits until it is so of every reader, by where it cuts.
+async fn wait(report: &mut watch::Receiver<Vec<Seen>>, what: &str, is_so: impl Fn(usize, &Seen) -> bool) {
+    let all = |all: &Vec<Seen>| all.iter().enumerate().skip(1).all(|(cut, seen)| is_so(cut, seen));
+    within(what, report.wait_for(all)).await.unwrap();
 }
 
 /// How far a reader is.
@@ -218,7 +219,11 @@ impl Reading {
                 return Ok(false);
             }
             match stream.next().await? {
-                Some(frame) => self.frames.push(frame),
+                Some(frame) => {
+                    let last = self.frames.last().map_or(0, |frame| frame.id);
+                    assert!(frame.id > last, "{}: after {last} came {frame:?}", self.name);
+                    self.frames.push(frame);
+                }
                 None => return Ok(true),
             }
         }
@@ -246,14 +251,6 @@ fn reader(dialect: Dialect, name: &str, stream: &[Frame]) -> Reader {
     Reader { dialect, task, id: name.to_owned() }
 }
 
-#[track_caller]
-fn same(stream: &[Frame], whole: &[Frame], what: &str) {
-    for (at, (frame, expected)) in stream.iter().zip(whole).enumerate() {
-        assert_eq!(frame, expected, "{what}: frame {at} differs");
-    }
-    assert_eq!(stream.len(), whole.len(), "{what}");
-}
-
 #[tokio::test]
 async fn a_cursor_that_does_not_exist_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -264,17 +261,13 @@ async fn a_cursor_that_does_not_exist_is_an_error() {
         let mut send = Send::new(Message::text(format!("message-{name}"), Role::User, name));
         send.client_task_id = (dialect == Dialect::V0_1).then(|| name.to_owned());
         let sent = endpoint.open(dialect, name, &Call::Stream(Box::new(send)), &[]).await.unwrap();
-        let mut stream = Frames::of(sent).await.unwrap();
-        let mut frames = vec![];
-        while let Some(frame) = stream.next().await.unwrap() {
-            frames.push(frame);
-        }
+        let frames = Frames::of(sent).await.unwrap().rest().await.unwrap();
         let last = frames.last().unwrap().id;
         let reader = reader(dialect, name, &frames);
 
         // After the last event there is nothing, and that is no error.
-        let mut rest = endpoint.subscribe(&reader, last).await.unwrap();
-        assert_eq!(rest.next().await.unwrap(), None);
+        let rest = endpoint.subscribe(&reader, last).await.unwrap().rest().await.unwrap();
+        assert_eq!(rest, []);
 
         let beyond = (last + 1).to_string();
         let no_event =

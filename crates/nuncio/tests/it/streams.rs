@@ -119,6 +119,15 @@ impl Frame {
     }
 }
 
+/// Checks that what was read is what it should be, to the byte.
+#[track_caller]
+pub(crate) fn same(read: &[Frame], expected: &[Frame], what: &str) {
+    for (at, (read, expected)) in read.iter().zip(expected).enumerate() {
+        assert_eq!(read, expected, "{what}: frame {at} differs");
+    }
+    assert_eq!(read.len(), expected.len(), "{what}: the number of frames differs");
+}
+
 impl std::fmt::Debug for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(String::from_utf8_lossy(&self.bytes).trim_end())
@@ -145,6 +154,15 @@ impl Frames {
     /// The next frame; `None` where the server ended the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<Frame>, Cut> {
         within("the next event of a stream", self.read_next()).await
+    }
+
+    /// All that is left of it.
+    pub(crate) async fn rest(mut self) -> Result<Vec<Frame>, Cut> {
+        let mut frames = vec![];
+        while let Some(frame) = self.next().await? {
+            frames.push(frame);
+        }
+        Ok(frames)
     }
 
     async fn read_next(&mut self) -> Result<Option<Frame>, Cut> {

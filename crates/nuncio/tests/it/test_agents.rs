@@ -90,17 +90,18 @@ impl Agent for Ledger {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        const PAUSE: Duration = Duration::from_millis(5);
         let (name, me) = (cx.text(), std::process::id());
+        // Not the same for all, so that they do not march in step.
+        let pause = Duration::from_millis(2 + u64::from(cx.task_id().0.as_bytes()[15] % 8));
         for n in 1..=STEPS {
             let by = cx
                 .step(&format!("step-{n}"), async |step| {
                     // Said inside, so it is said again when the step is redone, in place of what was said.
                     let say = |text: String| Chunk::text(format!("step-{n}"), text);
                     step.artifact(say(format!("begun by {me}, "))).await?;
-                    step.sleep(PAUSE).await?;
+                    step.sleep(pause).await?;
                     self.write(format!("{name} {n} {me}\n")).await?;
-                    step.sleep(PAUSE).await?;
+                    step.sleep(pause).await?;
                     step.artifact(say(format!("done by {me}")).last()).await?;
                     Ok(me)
                 })
