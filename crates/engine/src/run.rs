@@ -22,7 +22,7 @@ use crate::{
     event::{Entry, Event, Status},
     head::{Head, Mark},
     journal::{Record, Replay},
-    question::{Answer, Question},
+    question::Answer,
     store::JournalRecord,
     task::{Origin, State, Task, state_while_asking},
 };
@@ -55,8 +55,9 @@ struct Shared {
     replay: Replay,
     entries: Vec<Entry>,
     entry_bytes: usize,
-    /// The state that the entries lead to, where they do.
+    /// The state that the entries lead to, where they do, and the question that would lead to another.
     state: Option<(State, Timestamp)>,
+    next_status: Option<NextStatus>,
     journal: Vec<JournalRecord>,
     /// Things put in since the start of the run, and how many of them are durable.
     queued: u64,
@@ -67,8 +68,8 @@ struct Shared {
     events: u64,
     /// Artifacts by position, each with the scope that writes it in this run.
     artifacts: Vec<(String, Option<String>)>,
-    /// Questions without an answer, oldest first, with the state that each puts the task into and since when.
-    open: Vec<(String, State, Timestamp)>,
+    /// Questions without an answer, as far as the run knows, oldest first.
+    open: Vec<String>,
     /// The lines of work that exist, by scope, and all scopes that ever did in this run.
     lines: HashMap<String, Line>,
     scopes: HashSet<String>,
@@ -103,8 +104,13 @@ pub(crate) struct Work {
     pub(crate) head: Head,
     /// The state that the entries lead to, where they do.
     pub(crate) state: Option<(State, Timestamp)>,
+    /// A question that is put while another one is open: it is the status once that one is answered.
+    pub(crate) next_status: Option<NextStatus>,
     ticket: u64,
 }
+
+/// A question, the state that it puts its task into, and since when.
+pub(crate) type NextStatus = (String, State, Timestamp);
 
 impl Run {
     /// A run of a task that stands as `task` says. `born`: it is in the store already.
@@ -116,9 +122,6 @@ impl Run {
         replay: Replay,
         born: bool,
     ) -> Self {
-        let shown_since = |(_, question): &(u64, Question)| {
-            (question.id.clone(), state_while_asking(question), task.status_at)
-        };
         let mut run = Self {
             origin: task.origin.clone(),
             profile,
@@ -135,13 +138,14 @@ impl Run {
                 entries: vec![],
                 entry_bytes: 0,
                 state: None,
+                next_status: None,
                 journal: vec![],
                 queued: 0,
                 durable: 0,
                 born,
                 events: task.seq,
                 artifacts: task.artifacts.iter().map(|artifact| (artifact.id.clone(), None)).collect(),
-                open: task.questions.iter().map(shown_since).collect(),
+                open: task.questions.iter().map(|(_, question)| question.id.clone()).collect(),
                 lines: HashMap::from([(String::new(), Line::default())]),
                 scopes: HashSet::new(),
                 busy: 0,
@@ -364,9 +368,9 @@ impl Run {
         self.agent.notify_waiters();
     }
 
-    /// The state that the oldest open question puts the task into, and since when.
-    pub(crate) fn asking(&self) -> Option<(State, Timestamp)> {
-        self.lock().open.first().map(|(_, state, since)| (*state, *since))
+    /// Whether all questions that were put before this one are answered, as far as the run knows.
+    pub(crate) fn is_oldest(&self, question: &str) -> bool {
+        self.lock().open.first().is_some_and(|oldest| oldest == question)
     }
 
     /// Takes everything that waits for a commit.
@@ -475,11 +479,11 @@ impl Shared {
             Event::Status(status) => self.state = Some((status.state, at)),
             Event::Question(question) => {
                 let state = state_while_asking(question);
-                // While another is open, that one stays the status.
-                if self.open.is_empty() {
-                    self.state = Some((state, at));
+                match self.open.is_empty() {
+                    true => self.state = Some((state, at)),
+                    false => drop(self.next_status.get_or_insert((question.id.clone(), state, at))),
                 }
-                self.open.push((question.id.clone(), state, at));
+                self.open.push(question.id.clone());
             }
             _ => {}
         }
@@ -495,6 +499,7 @@ impl Shared {
         let entries: Arc<[Entry]> = std::mem::take(&mut self.entries).into();
         Work {
             state: self.state.take(),
+            next_status: self.next_status.take(),
             entries,
             journal: std::mem::take(&mut self.journal),
             head: self.head.clone(),
@@ -504,7 +509,7 @@ impl Shared {
 
     fn close_answered(&mut self) {
         let Self { open, replay, .. } = self;
-        open.retain(|(question, ..)| replay.answer(question).is_none());
+        open.retain(|question| replay.answer(question).is_none());
     }
 }
 

@@ -235,8 +235,6 @@ pub(crate) struct Lease {
     version: u64,
     /// Others have written since: it is looked up before the task can be parked.
     behind: bool,
-    /// The state that the row should show and does not.
-    amend: Option<(State, Timestamp)>,
     since: Instant,
     /// The log outgrows the newest snapshot at this size, at least `SNAPSHOT_BYTES`. `u64::MAX` while the next
     /// one is being taken.
@@ -251,7 +249,6 @@ impl Lease {
             epoch: committed.epoch,
             version: committed.version,
             behind: false,
-            amend: None,
             since: Instant::now(),
             snapshot: Arc::new(AtomicU64::new(SNAPSHOT_BYTES)),
         }
@@ -266,7 +263,6 @@ impl Lease {
             version: row.version,
             // An answer or a cancel may have come before the run could be found.
             behind: true,
-            amend: None,
             since: Instant::now(),
             snapshot: Arc::new(AtomicU64::new(snapshot.max(SNAPSHOT_BYTES))),
         }
@@ -274,16 +270,29 @@ impl Lease {
 
     /// Commits a piece of work, however long the store takes; the agent pauses when its buffer is full.
     async fn write(&mut self, run: &Run, work: &Work, run_change: RunChange) -> Result<(), Stop> {
-        let mut change = Change::new(Guard::Runner { task: self.task, epoch: self.epoch });
+        let runner = Guard::Runner { task: self.task, epoch: self.epoch };
+        let mut change = Change::new(runner.clone());
         change.events = (!work.entries.is_empty()).then(|| event::encode(&work.entries));
-        change.state = work.state;
         change.head = Some(work.head.encode());
         change.journal.clone_from(&work.journal);
         change.run = run_change;
         let mut tries = 0;
         let committed = loop {
+            (change.guard, change.state) = match &work.next_status {
+                None => (runner.clone(), work.state),
+                Some((question, state, since)) if run.is_oldest(question) => {
+                    (runner.clone(), Some((*state, *since)))
+                }
+                // Which question the row shows depends on whether the one before is still open: so this is
+                // decided on a version, like everything that others may decide too.
+                Some(_) => (Guard::Version { task: self.task, version: self.version }, work.state),
+            };
             let error = match self.engine.store.commit(change.clone()).await {
                 Ok(committed) => break committed,
+                Err(CommitError::Moved) => {
+                    self.catch_up(run).await?;
+                    continue;
+                }
                 Err(error) => error,
             };
             let patience = match &error {
@@ -363,7 +372,6 @@ impl Lease {
         self.count_time(run);
         let mut change = Change::new(Guard::Version { task: self.task, version: self.version });
         change.head = Some(run.take_last(None).head.encode());
-        change.state = self.amend;
         change.run = wake_at.map_or(RunChange::Rest, RunChange::Due);
         match self.engine.store.commit(change).await {
             Ok(_) => {
@@ -398,6 +406,7 @@ impl Lease {
             };
             Ok(Some((row, replay)))
         };
+        self.behind = true;
         let read: Result<_, Error> = read.await;
         let (row, replay) = match read {
             Ok(Some(read)) => read,
@@ -415,8 +424,6 @@ impl Lease {
         if row.cancel && !run.is_canceled() {
             run.cancel();
         }
-        // A question that was put while the answer to the one before it came is not in the row yet.
-        self.amend = run.asking().filter(|(state, _)| *state != row.state);
         self.version = row.version;
         self.behind = false;
         Ok(())

@@ -5,6 +5,8 @@ use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
 use tokio::{
     io::{self, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -15,6 +17,9 @@ use crate::{app::Site, options::HttpLimits};
 
 /// The smallest read buffer that hyper allows.
 const MIN_BUFFER: usize = 8 * 1024;
+/// Bytes that the kernel takes before it can send them.
+#[cfg(target_os = "linux")]
+const UNSENT: u32 = 64 * 1024;
 /// Connections beyond the cap that are told why, at once. Those beyond these are only closed.
 const REFUSALS: usize = 64;
 
@@ -50,8 +55,7 @@ pub(crate) async fn serve(
             },
             () = &mut shutdown => break,
         };
-        // Without it the first event of a stream waits 40 ms for the client's delayed acknowledgement.
-        let _ = stream.set_nodelay(true);
+        tune(&stream);
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
                 tokio::spawn(async move {
@@ -94,6 +98,15 @@ pub(crate) async fn serve(
     // Each of them ends within `drain`.
     let all = u32::try_from(limits.max_connections).unwrap_or(u32::MAX);
     let _ = places.acquire_many(all).await;
+}
+
+fn tune(stream: &TcpStream) {
+    // Without it the first event of a stream waits 40 ms for the client's delayed acknowledgement.
+    let _ = stream.set_nodelay(true);
+    // What is not under way to the client stays here: the kernel would keep megabytes for one that does not
+    // read.
+    #[cfg(target_os = "linux")]
+    let _ = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
 }
 
 /// Says no in a way that any client understands.

@@ -8,7 +8,7 @@ use nuncio_engine::{
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::world::{EngineExt, World, me, reply_to, said, text_of, to, within};
+use crate::world::{EngineExt, World, me, reply_to, said, text_of, to, until, within};
 
 fn echo() -> World {
     World::new()
@@ -208,6 +208,9 @@ async fn what_a_caller_may_not_see_is_answered_as_what_does_not_exist() {
     let engine = echo().start().await;
     let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
     let task = engine.submit(&ada, chosen("worker", "adas", "go")).await.unwrap();
+    let no = engine.row(task.origin.id).await.no;
+    until("its step is done", async || (!engine.store().journal(no).await.unwrap().is_empty()).then_some(()))
+        .await;
     let before = engine.row(task.origin.id).await;
     let hook = WebhookConfig {
         id: "hook".into(),

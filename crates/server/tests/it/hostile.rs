@@ -560,8 +560,8 @@ async fn bytes_that_are_no_http() {
     let refusals = Refusals::new().await;
     let head = "POST / HTTP/1.1\r\nhost: localhost\r\n";
     for (bytes, status) in [
-        ("\u{16}\u{3}\u{1}\u{2}\0\u{1}".to_owned(), None),
-        ("hello\r\n\r\n".to_owned(), None),
+        ("\u{16}\u{3}\u{1}\u{2}\0\u{1}".to_owned(), Some(400)),
+        ("hello\r\n\r\n".to_owned(), Some(400)),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), None),
         ("POST / HT".to_owned(), None),
         (String::new(), None),

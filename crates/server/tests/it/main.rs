@@ -1,10 +1,19 @@
 //! The server crate against real sockets and a real store.
 
+#![allow(clippy::print_stdout, reason = "figures of a test that measures")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
+mod access;
+mod cards;
+mod dialects;
+mod health;
 mod hostile;
+mod idempotency;
 mod limits;
 mod push;
 mod receiver;
+mod schema_0_1;
 mod site;
 mod socket;
+mod stopping;
+mod streams;

@@ -76,11 +76,6 @@ impl Site {
         Self { address, engine, runs, folder, stop, server }
     }
 
-    /// Stops as the binary does, and gives back the folder.
-    pub(crate) async fn close(self) -> TempDir {
-        self.begin_stop().finish().await
-    }
-
     /// Asks the server to stop, and does not wait for it.
     pub(crate) fn begin_stop(self) -> Stopping {
         let _ = self.stop.send(());
@@ -247,12 +242,11 @@ impl Agent for Actor {
         let text = cx.text();
         let (word, argument) = text.split_once(' ').unwrap_or((&text, ""));
         match word {
-            // So many pieces of one artifact, of so many bytes each.
+            // So many pieces of one artifact.
             "chunks" => {
-                let (count, size) = argument.split_once(' ').unwrap_or((argument, "10"));
-                let (count, size): (usize, usize) = (count.parse().unwrap(), size.parse().unwrap());
+                let count: u32 = argument.parse().map_err(AgentError::failed)?;
                 for n in 0..count {
-                    cx.artifact(Chunk::text("chunks", format!("{n:>size$}"))).await?;
+                    cx.artifact(Chunk::text("chunks", format!("piece {n} "))).await?;
                 }
             }
             // At work until it is canceled.

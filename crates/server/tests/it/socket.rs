@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpSocket, TcpStream},
+    net::TcpStream,
 };
 
 /// Far more than anything here takes, on a machine that does other things too.
@@ -76,17 +76,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
-        Self::from(within("a connection", TcpStream::connect(address)).await.unwrap())
-    }
-
-    /// A connection on which the kernel keeps little for us that we do not read.
-    pub(crate) async fn connect_narrow(address: SocketAddr) -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(4096).unwrap();
-        Self::from(within("a connection", socket.connect(address)).await.unwrap())
-    }
-
-    fn from(stream: TcpStream) -> Self {
+        let stream = within("a connection", TcpStream::connect(address)).await.unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, buffer: vec![] }
     }
@@ -189,6 +179,21 @@ pub(crate) enum Piece {
     Event { id: Option<u64>, data: Value },
 }
 
+impl Piece {
+    pub(crate) fn read(text: &str) -> Self {
+        let (mut id, mut data) = (None, None);
+        for line in text.lines() {
+            match line.split_once(':').unwrap() {
+                ("", comment) => return Self::Comment(comment.trim().to_owned()),
+                ("id", value) => id = Some(value.trim().parse().unwrap()),
+                ("data", value) => data = Some(serde_json::from_str(value).unwrap()),
+                _ => panic!("no event: {text}"),
+            }
+        }
+        Self::Event { id, data: data.expect("data") }
+    }
+}
+
 /// An event stream that is being read.
 pub(crate) struct Events {
     socket: Socket,
@@ -221,7 +226,7 @@ impl Events {
             };
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
             let Some(end) = self.text.rfind("\n\n") else { continue };
-            self.pieces.extend(self.text[..end].split("\n\n").map(read_piece));
+            self.pieces.extend(self.text[..end].split("\n\n").map(Piece::read));
             self.text.drain(..end + 2);
         }
         self.pieces.pop_front()
@@ -245,17 +250,4 @@ impl Events {
         }
         results
     }
-}
-
-fn read_piece(piece: &str) -> Piece {
-    let (mut id, mut data) = (None, None);
-    for line in piece.lines() {
-        match line.split_once(':').unwrap() {
-            ("", comment) => return Piece::Comment(comment.trim().to_owned()),
-            ("id", value) => id = Some(value.trim().parse().unwrap()),
-            ("data", value) => data = Some(serde_json::from_str(value).unwrap()),
-            other => panic!("an unknown field: {other:?}"),
-        }
-    }
-    Piece::Event { id, data: data.expect("data") }
 }
