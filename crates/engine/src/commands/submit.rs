@@ -132,16 +132,19 @@ impl Inner {
         }
         let digest = submit.idempotency_key.is_some().then(|| submit.digest());
         self.name(&mut submit.message);
-        // Before the chosen id: a repeat of the send that made the task is not its second message.
+        let known = match &submit.client_id {
+            Some(id) => self.find_row(caller, id).await.ok().map(|_| id),
+            None => None,
+        };
+        // The key before the chosen id: a repeat of the send that made the task is not its second message. And
+        // looked up after it: the two were committed together, and the send may be doing that right now.
         if let (Some(key), Some(digest)) = (&submit.idempotency_key, digest)
             && let Some((task, made_by)) = self.store.idempotent(caller.owner(), key).await?
         {
             return self.original(caller, task, made_by == digest).await;
         }
-        if let Some(client_id) = &submit.client_id
-            && self.find_row(caller, client_id).await.is_ok()
-        {
-            return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, client_id))).await;
+        if let Some(id) = known {
+            return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await;
         }
         match self.create(caller, &submit, &profile, digest).await {
             Err(Refused::Exists { task, digest: Some(made_by) }) => {

@@ -481,6 +481,54 @@ async fn an_answer_that_is_durable_but_not_told_yet_is_not_parked_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_that_is_put_while_the_one_before_it_is_answered_is_listed() {
+    let gate = Gate::new();
+    let go = Arc::new(Semaphore::new(0));
+    let wait = Arc::clone(&go);
+    let world = World::new().agent("pair", move |cx: TaskContext| {
+        let wait = Arc::clone(&wait);
+        async move {
+            let ask = async |name: &'static str| {
+                let branch = cx.branch(name);
+                if name == "second" {
+                    wait.acquire().await.unwrap().forget();
+                }
+                branch.ask(format!("{name}?"), form("string")).await
+            };
+            let (one, two) = tokio::join!(ask("first"), ask("second"));
+            one.and(two).map(|_| Outcome::done())
+        }
+    });
+    let at = Arc::clone(&gate);
+    let store = Hooked::new(world.open().await, move |moment, change| {
+        match moment == Moment::After && is_answer(change) {
+            true => Arc::clone(&at).pass().boxed(),
+            false => go_on(),
+        }
+    });
+    let engine = world.start_on(store).await;
+    let task = engine.run(to("pair", "go")).await;
+    let answering = tokio::spawn({
+        let (engine, task) = (engine.clone(), task.clone());
+        async move { engine.answer(&task, said("Ada")).await }
+    });
+    // The first answer is durable, and its run has not been told, when the second question is put.
+    gate.arrival().await;
+    go.add_permits(1);
+    let task = until("the second question is put", async || {
+        let task = engine.checked(task.origin.id).await;
+        (task.questions.len() == 1).then_some(task)
+    })
+    .await;
+    assert_eq!((task.state, task.questions[0].1.id.as_str()), (State::InputRequired, "secondq1"));
+    gate.open();
+    answering.await.unwrap().unwrap();
+    engine.parked(&task).await;
+    engine.answer(&task, said("Bob")).await.unwrap();
+    assert_eq!(engine.ended(&task).await.state, State::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_races_the_park_does_not_keep_the_run_alive() {
     let gate = Gate::new();
     let world = World::new().agent("sleeper", async |cx: TaskContext| {

@@ -240,7 +240,6 @@ async fn unread_streams() {
     })
     .await;
     let each = resident().saturating_sub(before) / STREAMS;
-    println!("{each} bytes for a stream that is not read; all of it is {whole}");
     assert!(each < 256 * 1024, "{each} bytes for each stream that is not read");
 
     // Late is not lost: one of them reads after all, to the end.

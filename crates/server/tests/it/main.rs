@@ -1,6 +1,5 @@
 //! The server crate against real sockets and a real store.
 
-#![allow(clippy::print_stdout, reason = "figures of a test that measures")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod access;

@@ -53,7 +53,9 @@ fn tasks() {
             ("the answer to a send", text(|out| dialect.write_sent(out, &finished, View::history(Some(0))))),
             (
                 "the beginning of a stream",
-                text(|out| drop(dialect.write_stream_start(out, &two[0], View::default()))),
+                text(|out| {
+                    dialect.write_stream_start(out, &two[0], View::default());
+                }),
             ),
             (
                 "a push",
