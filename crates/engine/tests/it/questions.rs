@@ -491,7 +491,7 @@ async fn a_question_that_is_put_while_the_one_before_it_is_answered_is_listed() 
             let ask = async |name: &'static str| {
                 let branch = cx.branch(name);
                 if name == "second" {
-                    wait.acquire().await.unwrap().forget();
+                    drop(wait.acquire().await);
                 }
                 branch.ask(format!("{name}?"), form("string")).await
             };

@@ -39,7 +39,7 @@ const EARLY_KILLS_IN_A_ROW: usize = 3;
 ///
 /// It fails when the acknowledgement is moved before the commit. Tried by having the store's writer answer the
 /// jobs of a batch right before `COMMIT`, with ten seeds: a client is told "there is no task" of the task that
-/// it was just given; and where it is made to overlook that, after one to four kills "there is no event 35 to
+/// it was just given; and where it is made to overlook that, within a few kills "there is no event 35 to
 /// continue after: the task's last event is 32". Without `hold_back_the_writer` half of the latter passed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_survives_kills() {
