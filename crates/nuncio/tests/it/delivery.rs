@@ -1,8 +1,7 @@
 //! Webhooks of a real server that is killed while it delivers, to a receiver that fails, hangs and resets.
 //!
 //! What was acknowledged is delivered at least once, in order per task, under the same id on every repeat,
-//! with a signature that verifies. Tried with the cursor moved before the delivery instead of after it: events
-//! are missing in the first kill.
+//! with a signature that verifies.
 
 use std::{
     collections::BTreeMap,
