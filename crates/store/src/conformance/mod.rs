@@ -4,7 +4,7 @@
 //! after the first store was dropped must show the same data. `conformance!` turns that into one `#[test]`
 //! per check, so that a new check reaches every backend and a failure has a name:
 //!
-//! ```ignore
+//! ```text
 //! fn fresh() -> impl AsyncFn() -> Arc<dyn Store> { … }
 //! nuncio_store::conformance!(fresh);
 //! ```
