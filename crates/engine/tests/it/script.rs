@@ -72,7 +72,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         Just(Op::Progress),
         Just(Op::Log),
         (0..3_usize).prop_map(Op::Chunk),
-        Just(Op::Chunk(40)),
+        // More than a log has without a snapshot.
+        Just(Op::Chunk(80)),
         Just(Op::Step),
         any::<bool>().prop_map(|fails| Op::LoudStep { fails }),
         Just(Op::Ask),
