@@ -29,6 +29,9 @@ pub(crate) enum Record {
     Slept { at: String, until: Timestamp },
     /// A called task ended like this. Kept whole: the called task may expire before its caller ends.
     Called { at: String, agent: String, task: Box<Task> },
+    /// A message came under an idempotency key. Not for the agent: a repeat of the message finds it here, and
+    /// it was committed with what the message did.
+    Heard { key: String, digest: String },
 }
 
 impl Record {
@@ -79,6 +82,7 @@ impl Replay {
             Record::Answered { question, answer } => drop(self.answers.insert(question, answer)),
             Record::Slept { at, until } => drop(self.sleeps.insert(at, until)),
             Record::Called { at, agent, task } => drop(self.calls.insert(at, (agent, task))),
+            Record::Heard { .. } => {}
         }
     }
 
@@ -216,6 +220,7 @@ mod tests {
             answered(Answer::Unavailable),
             Record::Slept { at: at(), until: Timestamp(1_700_000_000_000) },
             Record::Called { at: at(), agent: "helper".into(), task: Box::new(Task::new(origin())) },
+            Record::Heard { key: "a key".into(), digest: "3q2-7w".into() },
         ]
     }
 

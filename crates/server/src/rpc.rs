@@ -234,8 +234,10 @@ impl Exchange<'_> {
     /// Gives a message to the engine: a new task, or one that exists.
     async fn take(&self, dialect: Dialect, send: Send) -> Result<Task, Error> {
         let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
+        let idempotency_key = self.idempotency_key()?;
         if let Some(task) = send.task_id {
-            let reply = Reply { task, context: send.context_id, message: send.message, webhooks };
+            let (context, message) = (send.context_id, send.message);
+            let reply = Reply { task, context, message, idempotency_key, webhooks };
             return self.app.engine.reply(&self.caller, reply).await;
         }
         let mut submit = Submit::new(&self.agent.profile.name, send.message);
@@ -243,7 +245,7 @@ impl Exchange<'_> {
         submit.client_id = send.client_task_id;
         submit.metadata = send.metadata;
         submit.dialect = dialect.name().to_owned();
-        submit.idempotency_key = self.idempotency_key()?;
+        submit.idempotency_key = idempotency_key;
         submit.webhooks = webhooks;
         submit.accepted_output_modes = send.accepted_output_modes;
         submit.trace = header_text(self.headers, "traceparent").map(Cow::into_owned);
@@ -323,7 +325,7 @@ impl Exchange<'_> {
     }
 
     /// What makes a repeated send one send. A key that cannot be used is refused: without it the repeat would
-    /// be a second task.
+    /// be a second task, or the answer to another question.
     fn idempotency_key(&self) -> Result<Option<String>, Error> {
         match self.headers.get("idempotency-key").map(HeaderValue::to_str) {
             None => Ok(None),

@@ -62,6 +62,7 @@ impl Server {
             task: task.origin.id.to_string(),
             context: None,
             message: Message::of("answer", Role::User, vec![part]),
+            idempotency_key: None,
             webhooks: vec![],
         };
         within(self.engine.reply(&caller(), reply)).await

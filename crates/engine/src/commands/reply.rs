@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::{
     DECIDE_AGAIN, check_id, moved_too_often,
@@ -32,6 +34,9 @@ pub struct Reply {
     pub context: Option<String>,
     /// What is said.
     pub message: Message,
+    /// A repeat of the message under this key is not a second message; another message under it is refused.
+    /// The key belongs to the task.
+    pub idempotency_key: Option<String>,
     /// Who wants to be told from now on.
     pub webhooks: Vec<WebhookConfig>,
 }
@@ -43,8 +48,17 @@ impl Reply {
             task: id.to_owned(),
             context: submit.context.clone(),
             message: submit.message.clone(),
+            idempotency_key: submit.idempotency_key.clone(),
             webhooks: submit.webhooks.clone(),
         }
+    }
+
+    /// What a repeat of it is known by.
+    fn heard(&self) -> Option<Record> {
+        let key = self.idempotency_key.clone()?;
+        // As in `Submit::digest`: there is nothing in it that could fail.
+        let what = serde_json::to_vec(&(&self.context, &self.message)).unwrap_or_default();
+        Some(Record::Heard { key, digest: BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(what)) })
     }
 }
 
@@ -53,7 +67,7 @@ impl Inner {
         if self.is_closing() {
             return Err(super::submit::stopping());
         }
-        self.name(&mut reply.message);
+        self.name(&mut reply.message, reply.idempotency_key.as_deref());
         for _ in 0..DECIDE_AGAIN {
             if let Some(task) = self.try_reply(caller, &reply).await? {
                 return Ok(task);
@@ -67,7 +81,14 @@ impl Inner {
         let opened = self.find(caller, &reply.task).await?;
         let row = &opened.row;
         let mut task = self.fold(&opened).await?;
+        let heard = reply.heard();
+        // A repeat is no news, also where the task has gone on and asks something else by now, or has ended.
         if self.options.idempotent_message_ids && task.history.iter().any(|m| m.id == reply.message.id) {
+            return Ok(Some(task));
+        }
+        if let Some(heard) = &heard
+            && self.is_repeat(row, heard).await?
+        {
             return Ok(Some(task));
         }
         self.check_reply(&task, row, reply)?;
@@ -86,6 +107,7 @@ impl Inner {
         }
         let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
         change.state = Some((task.state, task.status_at)).filter(|after| *after != before);
+        change.journal.extend(heard.as_ref().map(Record::encode));
         if let Some((question, answer)) = &answered {
             let record = Record::Answered { question: question.clone(), answer: answer.clone() };
             change.journal.push(record.encode());
@@ -100,6 +122,20 @@ impl Inner {
             self.tell_answer(row, question, answer);
         }
         Ok(Some(task))
+    }
+
+    /// Whether this very message was heard before. What was heard since the row was read is found when the
+    /// commit is refused and all is decided again.
+    async fn is_repeat(&self, row: &TaskRow, heard: &Record) -> Result<bool, Error> {
+        let Record::Heard { key, .. } = heard else { return Ok(false) };
+        for record in self.store.journal(row.no).await? {
+            match Record::decode(&record)? {
+                before @ Record::Heard { .. } if before == *heard => return Ok(true),
+                Record::Heard { key: used, .. } if used == *key => return Err(Error::KeyReused),
+                _ => {}
+            }
+        }
+        Ok(false)
     }
 
     fn check_reply(&self, task: &Task, row: &TaskRow, reply: &Reply) -> Result<(), Error> {
@@ -117,6 +153,9 @@ impl Inner {
             return Err(Error::Limit(format!("messages_per_task: a task has at most {limit} messages")));
         }
         check_id("messageId", &reply.message.id, &self.options.limits)?;
+        if let Some(key) = &reply.idempotency_key {
+            check_id("idempotency key", key, &self.options.limits)?;
+        }
         match self.catalog.get(&row.agent) {
             Ok(registered) => {
                 for webhook in &reply.webhooks {

@@ -131,7 +131,7 @@ impl Inner {
             submit.idempotency_key = Some(format!("message:{}", submit.message.id));
         }
         let digest = submit.idempotency_key.is_some().then(|| submit.digest());
-        self.name(&mut submit.message);
+        self.name(&mut submit.message, submit.idempotency_key.as_deref());
         let known = match &submit.client_id {
             Some(id) => self.find_row(caller, id).await.ok().map(|_| id),
             None => None,
@@ -348,10 +348,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives a message an id that its protocol has none for.
-    pub(crate) fn name(&self, message: &mut Message) {
+    /// Gives a message an id that its protocol has none for; under a key always the same.
+    pub(crate) fn name(&self, message: &mut Message, key: Option<&str>) {
         if message.id.is_empty() {
-            message.id = self.clock.new_id().to_string();
+            message.id = key.map_or_else(|| self.clock.new_id().to_string(), str::to_owned);
         }
     }
 

@@ -101,7 +101,9 @@ async fn bytes_per_task() {
         let error = engine.answer(&task, said(much)).await.unwrap_err();
         assert!(matches!(&error, Error::Limit(why) if why.starts_with("bytes_per_task: ")), "{error}");
     }
-    let error = engine.submit(&me(), to("greedy", &"x".repeat(10_001))).await.unwrap_err();
+    let letters = |count: usize| format!("log {}0", "0".repeat(count - 5));
+    engine.send(to("greedy", &letters(10_000))).await;
+    let error = engine.submit(&me(), to("greedy", &letters(10_001))).await.unwrap_err();
     assert!(matches!(&error, Error::Limit(why) if why.starts_with("bytes_per_task: ")), "{error}");
 }
 

@@ -1,26 +1,19 @@
 //! A question parks its task, survives a restart, and is answered once, in whatever form the answer comes.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use futures_util::FutureExt;
 use nuncio_engine::{
     AgentError, Answer, Chunk, Error, Event, Message, Next, Outcome, Part, Role, State, TaskContext,
     commands::submit::Abilities,
     question::AnswerError,
-    store::{Change, CommitError, Guard, RunChange},
+    store::{Change, Guard, RunChange},
     webhook::WebhookConfig,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::world::{
-    EngineExt, Hooked, Moment, World, cases, data, go_on, me, reply_to, said, text_of, to, until, within,
+    EngineExt, Gate, Moment, World, cases, data, me, reply_to, said, text_of, to, until, within,
 };
 
 /// One required field of a type, and one that may be left out.
@@ -341,48 +334,13 @@ fn is_answer(change: &Change) -> bool {
     matches!(change.guard, Guard::Version { .. }) && !change.journal.is_empty()
 }
 
-/// A place where commits of a kind wait until the test lets them go: each kind of commit the first time.
-struct Gate {
-    arrived: Semaphore,
-    open: Semaphore,
-    used: AtomicBool,
-}
-
-impl Gate {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { arrived: Semaphore::new(0), open: Semaphore::new(0), used: AtomicBool::new(false) })
-    }
-
-    async fn pass(self: Arc<Self>) -> Result<(), CommitError> {
-        if !self.used.swap(true, Ordering::SeqCst) {
-            self.arrived.add_permits(1);
-            self.open.acquire().await.unwrap().forget();
-        }
-        Ok(())
-    }
-
-    async fn arrival(&self) {
-        within(self.arrived.acquire()).await.unwrap().forget();
-    }
-
-    fn open(&self) {
-        self.open.add_permits(1);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_comes_right_after_the_park_wakes_the_task() {
     let gate = Gate::new();
     let world = World::new()
         .agent("curious", curious)
         .options(|options| options.claim_poll = Duration::from_secs(3600));
-    let at = Arc::clone(&gate);
-    let store = Hooked::new(world.open().await, move |moment, change| {
-        match moment == Moment::After && is_park(change) {
-            true => Arc::clone(&at).pass().boxed(),
-            false => go_on(),
-        }
-    });
+    let store = gate.on(world.open().await, Moment::After, is_park);
     let engine = world.start_on(store).await;
     let task = engine.run(to("curious", "go")).await;
     // Parked, and the run that did it has not looked up yet.
@@ -403,13 +361,7 @@ async fn a_run_that_has_let_go_does_not_take_its_successor_with_it() {
             Err(AgentError::Canceled)
         })
         .options(|options| options.cancel_grace = Duration::from_secs(3600));
-    let at = Arc::clone(&gate);
-    let store = Hooked::new(world.open().await, move |moment, change| {
-        match moment == Moment::After && is_park(change) {
-            true => Arc::clone(&at).pass().boxed(),
-            false => go_on(),
-        }
-    });
+    let store = gate.on(world.open().await, Moment::After, is_park);
     let engine = world.start_on(store).await;
     let task = engine.run(to("curious", "go")).await;
     gate.arrival().await;
@@ -419,11 +371,13 @@ async fn a_run_that_has_let_go_does_not_take_its_successor_with_it() {
         matches!(log.last()?.event(), Event::Log(_)).then_some(())
     })
     .await;
-    // The first run leaves only now, and the second must still be found.
+    // The first run leaves only now, and the second must still be found, to be told.
+    assert_eq!(engine.load().0, 2);
     gate.open();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    until("the first run has left", async || (engine.load().0 == 1).then_some(())).await;
     let task = within(engine.cancel(&me(), &task.origin.id.to_string())).await.unwrap();
     assert_eq!(task.state, State::Canceled);
+    until("the second run has ended", async || (engine.load().0 == 0).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -453,13 +407,7 @@ async fn an_answer_that_is_durable_but_not_told_yet_is_not_parked_over() {
             one.and(two).map(|()| Outcome::done())
         }
     });
-    let at = Arc::clone(&gate);
-    let store = Hooked::new(world.open().await, move |moment, change| {
-        match moment == Moment::After && is_answer(change) {
-            true => Arc::clone(&at).pass().boxed(),
-            false => go_on(),
-        }
-    });
+    let store = gate.on(world.open().await, Moment::After, is_answer);
     let engine = world.start_on(store).await;
     let task = engine.run(to("pair", "go")).await;
     let answering = tokio::spawn({
@@ -499,13 +447,7 @@ async fn a_question_that_is_put_while_the_one_before_it_is_answered_is_listed() 
             one.and(two).map(|_| Outcome::done())
         }
     });
-    let at = Arc::clone(&gate);
-    let store = Hooked::new(world.open().await, move |moment, change| {
-        match moment == Moment::After && is_answer(change) {
-            true => Arc::clone(&at).pass().boxed(),
-            false => go_on(),
-        }
-    });
+    let store = gate.on(world.open().await, Moment::After, is_answer);
     let engine = world.start_on(store).await;
     let task = engine.run(to("pair", "go")).await;
     let answering = tokio::spawn({
@@ -535,13 +477,7 @@ async fn a_message_that_races_the_park_does_not_keep_the_run_alive() {
         cx.sleep(Duration::from_secs(3600)).await?;
         Ok(Outcome::done())
     });
-    let at = Arc::clone(&gate);
-    let store = Hooked::new(world.open().await, move |moment, change| {
-        match moment == Moment::Before && is_park(change) {
-            true => Arc::clone(&at).pass().boxed(),
-            false => go_on(),
-        }
-    });
+    let store = gate.on(world.open().await, Moment::Before, is_park);
     let engine = world.start_on(store).await;
     let task = engine.send(to("sleeper", "go")).await;
     gate.arrival().await;

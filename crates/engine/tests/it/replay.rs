@@ -206,6 +206,10 @@ fn run_with_end(agent: &str, end: End, nth: usize) -> Option<(Arc<Outside>, Vec<
         return None;
     }
     let before = outside.all();
+    assert!(
+        nth > 0 || end != End::CutBefore || before.is_empty(),
+        "no step begins before the task is durable"
+    );
     let rt = tokio::runtime::Runtime::new().unwrap();
     let finished = rt.block_on(async { finished_steps(&*world.open().await).await });
 
@@ -655,6 +659,10 @@ async fn snapshots_of_a_long_log_are_together_no_longer_than_a_few_logs() {
     let world = World::new().agent("writer", async |cx: TaskContext| {
         for n in 0..8_000 {
             cx.artifact(Chunk::text("book", format!("{n:0100}"))).await?;
+            // Time enough for a snapshot wherever one is thought to be due.
+            if n % 50 == 0 {
+                cx.step("pause", async |_| Ok(())).await?;
+            }
         }
         Ok(Outcome::done())
     });

@@ -1,14 +1,16 @@
 //! A send that is repeated is one task, and what a caller may not see does not exist.
 
+use std::{future::Future, pin::pin, time::Duration};
+
 use futures_util::future::join_all;
 use nuncio_engine::{
-    Caller, Chunk, Engine, Error, List, Message, Outcome, Part, Reply, Role, State, Submit, TaskContext,
-    webhook::WebhookConfig,
+    Caller, Chunk, Engine, Error, Level, List, Message, Next, Outcome, Part, Reply, Role, State, Submit,
+    TaskContext, store::Guard, webhook::WebhookConfig,
 };
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::world::{EngineExt, World, me, reply_to, said, text_of, to, until, within};
+use crate::world::{EngineExt, Gate, Moment, World, me, reply_to, said, text_of, to, until, within};
 
 fn echo() -> World {
     World::new()
@@ -38,6 +40,70 @@ fn with_key(agent: &str, key: &str, text: &str) -> Submit {
 
 async fn count(engine: &Engine, caller: &Caller) -> u64 {
     engine.list(caller, List { page_size: 1, ..Default::default() }).await.unwrap().total
+}
+
+// -------------------------------------------------------------------------------------------- durability
+
+/// Whether the future is still not ready when everything else has had its turn.
+async fn waits<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
+    tokio::time::timeout(Duration::from_millis(50), future).await.is_err()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_acknowledged_before_it_is_durable() {
+    for (agent, text) in [("echo", "go"), ("worker", "go")] {
+        let (world, gate) = (echo(), Gate::new());
+        let store = gate.on(world.open().await, Moment::Before, |_| true);
+        let engine = world.start_on(store).await;
+        let mut sending = pin!(engine.send(to(agent, text)));
+        assert!(waits(&mut sending).await, "{agent}: a submit");
+        gate.arrival().await;
+        assert_eq!(count(&engine, &me()).await, 0);
+        gate.open();
+        let task = sending.await;
+        assert_eq!(engine.task(task.origin.id).await.origin, task.origin);
+    }
+    for what in ["reply", "cancel"] {
+        let (world, gate) = (echo(), Gate::new());
+        let store = gate.on(world.open().await, Moment::Before, |change| {
+            matches!(change.guard, Guard::Version { .. })
+                && change.journal.len() + usize::from(change.events.is_some()) > 0
+                || change.cancel.is_some()
+        });
+        let engine = world.start_on(store).await;
+        let task = engine.run(to("curious", "go")).await;
+        let mut asking = pin!(async {
+            match what {
+                "reply" => engine.answer(&task, said("one")).await.unwrap(),
+                _ => engine.cancel(&me(), &task.origin.id.to_string()).await.unwrap(),
+            }
+        });
+        assert!(waits(&mut asking).await, "a {what}");
+        gate.arrival().await;
+        assert_eq!(engine.task(task.origin.id).await.state, State::InputRequired);
+        gate.open();
+        asking.await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_hears_of_what_is_not_durable() {
+    let world = World::new().agent("speaker", async |cx: TaskContext| {
+        cx.step("work", async |_| Ok(())).await?;
+        cx.log(Level::Info, "done").await?;
+        Ok(Outcome::done())
+    });
+    let gate = Gate::new();
+    let store = gate.on(world.open().await, Moment::Before, |change| {
+        matches!(change.guard, Guard::Runner { .. }) && change.events.is_some()
+    });
+    let engine = world.start_on(store).await;
+    let task = engine.send(to("speaker", "go")).await;
+    gate.arrival().await;
+    let mut follower = engine.follow(&me(), &task.origin.id.to_string(), task.seq).await.unwrap();
+    assert!(waits(&mut pin!(follower.next())).await, "it has not said so yet");
+    gate.open();
+    assert!(matches!(within(follower.next()).await.unwrap(), Next::Batch(_)));
 }
 
 // -------------------------------------------------------------------------------------------- repetition
@@ -222,8 +288,13 @@ async fn what_a_caller_may_not_see_is_answered_as_what_does_not_exist() {
     let nobodys = Uuid::now_v7().to_string();
     for (theirs, none) in [(task.origin.id.to_string(), nobodys), ("adas".into(), "nobodys".into())] {
         let all = async |name: &str| {
-            let reply =
-                Reply { task: name.into(), context: None, message: said("hi"), webhooks: vec![hook.clone()] };
+            let reply = Reply {
+                task: name.into(),
+                context: None,
+                message: said("hi"),
+                idempotency_key: None,
+                webhooks: vec![hook.clone()],
+            };
             let refusals = [
                 engine.get(&bob, name).await.err(),
                 engine.reply(&bob, reply).await.err(),

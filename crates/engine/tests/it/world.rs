@@ -5,7 +5,7 @@ use std::{
     future::Future,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -27,7 +27,7 @@ use nuncio_engine::{
 use nuncio_store::{OpenError, SqliteOptions, SqliteStore};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, sync::Semaphore};
 use uuid::Uuid;
 
 /// Far more than anything here takes, on a machine that does other things too.
@@ -205,7 +205,8 @@ pub(crate) fn to(agent: &str, text: &str) -> Submit {
 }
 
 pub(crate) fn reply_to(task: &Task, message: Message) -> Reply {
-    Reply { task: task.origin.id.to_string(), context: None, message, webhooks: vec![] }
+    let task = task.origin.id.to_string();
+    Reply { task, context: None, message, idempotency_key: None, webhooks: vec![] }
 }
 
 /// The text of an artifact.
@@ -416,6 +417,50 @@ impl Hooked {
         hook: impl Fn(Moment, &Change) -> Hold + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self { store, hook: Box::new(hook), snapshots: Mutex::default() })
+    }
+}
+
+/// A place where the first commit that comes by waits until the test lets it go.
+pub(crate) struct Gate {
+    arrived: Semaphore,
+    open: Semaphore,
+    used: AtomicBool,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { arrived: Semaphore::new(0), open: Semaphore::new(0), used: AtomicBool::new(false) })
+    }
+
+    /// A store on which commits of a kind pass this gate.
+    pub(crate) fn on(
+        self: &Arc<Self>,
+        store: Arc<dyn Store>,
+        moment: Moment,
+        kind: impl Fn(&Change) -> bool + Send + Sync + 'static,
+    ) -> Arc<dyn Store> {
+        let gate = Arc::clone(self);
+        Hooked::new(store, move |now, change| match now == moment && kind(change) {
+            true => Arc::clone(&gate).pass().boxed(),
+            false => go_on(),
+        })
+    }
+
+    async fn pass(self: Arc<Self>) -> Result<(), CommitError> {
+        if !self.used.swap(true, Ordering::SeqCst) {
+            self.arrived.add_permits(1);
+            self.open.acquire().await.unwrap().forget();
+        }
+        Ok(())
+    }
+
+    /// Waits until a commit waits here.
+    pub(crate) async fn arrival(&self) {
+        within(self.arrived.acquire()).await.unwrap().forget();
+    }
+
+    pub(crate) fn open(&self) {
+        self.open.add_permits(1);
     }
 }
 

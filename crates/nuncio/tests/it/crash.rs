@@ -95,7 +95,7 @@ async fn what_was_acknowledged_survives_kills() {
     println!(
         "crash: {} kills ({} of them before the server was back at work), {} tasks in flight, {} acknowledged \
          ({} sends repeated), {events} events, {} reconnects, {redone} of {} steps begun again, all at work \
-         {:?} after a kill (median; at most {:?})",
+         {:.0?} after a kill (median; at most {:.0?})",
         plan.cycles,
         kills.early,
         plan.tasks,

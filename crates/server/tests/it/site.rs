@@ -264,6 +264,12 @@ impl Agent for Actor {
             },
             // A question, and what became of it.
             "ask" => return Ok(Outcome::said(confirmed(&cx.ask("Really?", confirmation()).await?))),
+            // A question after the other.
+            "ask-twice" => {
+                let first = confirmed(&cx.ask("First?", confirmation()).await?);
+                let second = confirmed(&cx.ask("Second?", confirmation()).await?);
+                return Ok(Outcome::said(format!("{first}, {second}")));
+            }
             // Two questions at once.
             "ask-both" => {
                 let (left, right) = (cx.branch("left"), cx.branch("right"));

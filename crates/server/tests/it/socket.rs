@@ -232,14 +232,17 @@ impl Events {
         self.pieces.pop_front()
     }
 
-    /// The next event with its id; comments are passed over.
+    /// The next event with its id; comments are passed over, and are no excuse.
     pub(crate) async fn next(&mut self) -> Option<(Option<u64>, Value)> {
-        loop {
-            match self.piece().await? {
-                Piece::Comment(_) => {}
-                Piece::Event { id, data } => return Some((id, data)),
+        within("an event, or the end of the stream", async {
+            loop {
+                match self.piece().await? {
+                    Piece::Comment(_) => {}
+                    Piece::Event { id, data } => return Some((id, data)),
+                }
             }
-        }
+        })
+        .await
     }
 
     /// The results of all events up to the end.

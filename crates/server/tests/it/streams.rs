@@ -30,7 +30,7 @@ async fn a_stream_says_that_nobody_may_hold_it_back() {
 /// Alive whatever the agent does: nothing, or something of which this protocol has no word.
 #[tokio::test]
 async fn a_quiet_stream_says_that_it_is_alive() {
-    let keep_alive = Duration::from_millis(100);
+    let keep_alive = Duration::from_millis(400);
     let site = Site::with(|setup| setup.server.limits.keep_alive = keep_alive).await;
     for text in ["wait", "mutter"] {
         let params = json!({ "message": message(text) });
@@ -47,7 +47,9 @@ async fn a_quiet_stream_says_that_it_is_alive() {
             }
         }
         assert_eq!(events, 2, "submitted, working");
-        assert!(started.elapsed() >= keep_alive * 3, "{:?}", started.elapsed());
+        // Not each time that the agent pauses for so long: that it seldom does.
+        let elapsed = started.elapsed();
+        assert!(elapsed >= keep_alive * 3 && elapsed < keep_alive * 20, "{text}: {elapsed:?}");
     }
 }
 
