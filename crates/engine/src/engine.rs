@@ -1,6 +1,10 @@
 //! The front door: one method per operation, free of any transport. Every binding wraps these and nothing
 //! else.
 
+mod admission;
+mod options;
+mod upkeep;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -12,11 +16,14 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
+pub(crate) use admission::Permit;
+pub use options::{Limits, Options};
+
 use crate::{
     access::Caller,
     agent::Profile,
     catalog::Catalog,
-    clock::{Clock, SystemClock, Timestamp},
+    clock::{Clock, SystemClock},
     commands::{list, reply::Reply, submit::Submit},
     error::Error,
     event::{Batch, Entry, Event},
@@ -28,84 +35,6 @@ use crate::{
     task::{Origin, Task, TaskId},
     webhook::WebhookConfig,
 };
-
-/// What an operator may set. Every limit has a name and a default.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Tasks that run on this node at once.
-    pub max_running: usize,
-    /// Tasks that may wait for one of them to end.
-    pub max_queued: u64,
-    /// How long this node's tasks stay its own without a sign of life.
-    pub lease: Duration,
-    /// How long a canceled agent may tidy up.
-    pub cancel_grace: Duration,
-    /// How long an agent may run, waiting not counted, when its profile says nothing.
-    pub time_limit: Duration,
-    /// How long ended tasks are kept.
-    pub retention: Duration,
-    /// How often ended tasks are looked through.
-    pub expiry_poll: Duration,
-    /// The longest wait before due tasks are looked for again.
-    pub claim_poll: Duration,
-    /// How long a graceful stop may take.
-    pub stop_within: Duration,
-    /// Whether a repeated message id alone marks a repeated send.
-    pub idempotent_message_ids: bool,
-    /// Caps on what one task may hold.
-    pub limits: Limits,
-}
-
-/// Caps on what one task may hold.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Events in the log.
-    pub events_per_task: u64,
-    /// Bytes of content in the log.
-    pub bytes_per_task: u64,
-    /// Messages in the history.
-    pub messages_per_task: usize,
-    /// Parts of one message.
-    pub parts_per_message: usize,
-    /// Webhooks.
-    pub webhooks_per_task: usize,
-    /// Tasks that call each other in a row.
-    pub call_depth: u32,
-    /// Bytes of an id that a client chooses (task, context, message, key, webhook).
-    pub id_bytes: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            max_running: 10_000,
-            max_queued: 10_000,
-            lease: Duration::from_secs(30),
-            cancel_grace: Duration::from_secs(5),
-            time_limit: Duration::from_secs(3600),
-            retention: Duration::from_secs(30 * 24 * 3600),
-            expiry_poll: Duration::from_secs(60),
-            claim_poll: Duration::from_secs(1),
-            stop_within: Duration::from_secs(20),
-            idempotent_message_ids: false,
-            limits: Limits::default(),
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            events_per_task: 500_000,
-            bytes_per_task: 256 * 1024 * 1024,
-            messages_per_task: 10_000,
-            parts_per_message: 1_000,
-            webhooks_per_task: 16,
-            call_depth: 16,
-            id_bytes: 256,
-        }
-    }
-}
 
 /// Says whether a webhook's address is acceptable, in words for the caller.
 pub type WebhookCheck = dyn Fn(&WebhookConfig) -> Result<(), String> + Send + Sync;
@@ -181,9 +110,9 @@ impl Engine {
         });
         inner.beat().await?;
         inner.recount().await;
-        tokio::spawn(heartbeat_loop(Arc::clone(&inner)));
+        tokio::spawn(upkeep::heartbeat_loop(Arc::clone(&inner)));
         tokio::spawn(runner::claim_loop(Arc::clone(&inner)));
-        tokio::spawn(expiry_loop(Arc::clone(&inner)));
+        tokio::spawn(upkeep::expiry_loop(Arc::clone(&inner)));
         Ok(Self(inner))
     }
 
@@ -385,73 +314,6 @@ impl Inner {
         self.hub.publish(committed.task, batch);
     }
 
-    // Running tasks.
-
-    /// A place among the running tasks, if there is one.
-    pub(crate) fn admit(self: &Arc<Self>) -> Option<Permit> {
-        let fits = |running: usize| (running < self.options.max_running).then_some(running + 1);
-        self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
-        Some(Permit(Arc::clone(self)))
-    }
-
-    /// Whether one more task may run.
-    pub(crate) fn has_place(&self) -> bool {
-        self.running.load(Ordering::Acquire) < self.options.max_running
-    }
-
-    /// A place also beyond the cap, for a task that somebody else waits for or that is claimed already.
-    pub(crate) fn admit_anyway(self: &Arc<Self>) -> Permit {
-        self.running.fetch_add(1, Ordering::AcqRel);
-        Permit(Arc::clone(self))
-    }
-
-    /// A task that waits for one it called needs no place meanwhile. It gets it back at once, also beyond the
-    /// cap: what it holds it holds already.
-    pub(crate) fn lend_place(&self) {
-        self.running.fetch_sub(1, Ordering::AcqRel);
-        self.wake_queue();
-    }
-
-    pub(crate) fn take_place_back(&self) {
-        self.running.fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn wake_queue(&self) {
-        if self.queued() > 0 {
-            self.claims.notify_one();
-        }
-    }
-
-    /// Whether one more task may wait; counts it if so.
-    pub(crate) fn enqueue(&self) -> bool {
-        let fits = |queued: u64| (queued < self.options.max_queued).then_some(queued + 1);
-        self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
-    }
-
-    /// About how many tasks wait.
-    pub(crate) fn queued(&self) -> u64 {
-        self.queued.load(Ordering::Acquire)
-    }
-
-    /// A task that was counted did not come to wait after all.
-    pub(crate) fn unqueue(&self) {
-        let _ = self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, |queued| queued.checked_sub(1));
-    }
-
-    /// A task became due that nobody holds.
-    pub(crate) fn due(&self, at: Timestamp) {
-        if at <= self.clock.now() {
-            self.queued.fetch_add(1, Ordering::AcqRel);
-        }
-        self.claims.notify_one();
-    }
-
-    pub(crate) async fn recount(&self) {
-        if let Ok(load) = self.store.load().await {
-            self.queued.store(load.queued, Ordering::Release);
-        }
-    }
-
     /// Makes a run known, so that commands find it, until the guard is dropped.
     pub(crate) fn enter(&self, run: &Arc<Run>) -> Entered {
         self.lock_runs().insert(run.origin.id, Arc::clone(run));
@@ -470,11 +332,6 @@ impl Inner {
     /// A profile for a task whose agent is no longer served here.
     pub(crate) fn unknown_agent(&self) -> Arc<Profile> {
         Arc::new(Profile::new("unknown", "an agent that is not served here any more"))
-    }
-
-    async fn beat(&self) -> Result<(), Error> {
-        let until = self.clock.now().after(self.options.lease);
-        Ok(self.store.heartbeat(self.node, until).await?)
     }
 }
 
@@ -499,45 +356,10 @@ impl Drop for Entered {
     }
 }
 
-/// A place among the running tasks.
-pub(crate) struct Permit(Arc<Inner>);
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
-        self.0.wake_queue();
-    }
-}
-
-async fn heartbeat_loop(engine: Arc<Inner>) {
-    let mut closing = engine.closing();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(engine.options.lease / 3) => {}
-            // The last beat stands until the lease is over; handed-back tasks do not depend on it.
-            () = runner::closed(&mut closing) => return,
-        }
-        if let Err(error) = engine.beat().await {
-            tracing::warn!(%error, "no sign of life reached the store");
-        }
-    }
-}
-
-async fn expiry_loop(engine: Arc<Inner>) {
-    const AT_ONCE: usize = 256;
-    let mut closing = engine.closing();
-    loop {
-        let before = engine.clock.now().before(engine.options.retention);
-        match engine.store.expire(before, AT_ONCE).await {
-            Ok(deleted) if deleted as usize == AT_ONCE => continue,
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "ended tasks could not be deleted"),
-        }
-        tokio::select! {
-            () = tokio::time::sleep(engine.options.expiry_poll) => {}
-            () = runner::closed(&mut closing) => return,
-        }
-    }
+/// Waits until an engine stops.
+pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
+    // An error says that the engine is gone, which is the same thing.
+    let _ = closing.wait_for(|closing| *closing).await;
 }
 
 /// Whether an event ends its task.

@@ -29,6 +29,7 @@ use self::{
 use crate::{
     clock::{Clock, Timestamp},
     commands::webhooks::decode_webhook,
+    engine::closed,
     event::Entry,
     store::{Delivery, NodeId, Store, StoreError, TaskNo},
     task::{Task, TaskId},
@@ -316,11 +317,6 @@ impl Claim {
     fn endpoint(&self) -> String {
         self.config.as_ref().map(|config| endpoint(&config.url)).unwrap_or_default()
     }
-}
-
-/// Returns when the receiver says true, or nobody is left to say it.
-async fn closed(shutdown: &mut watch::Receiver<bool>) {
-    let _ = shutdown.wait_for(|closing| *closing).await;
 }
 
 /// Scheme, host and port of a URL: what is slow or broken together.

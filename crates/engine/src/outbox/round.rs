@@ -7,8 +7,9 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Claim, Parcel, Shared, Verdict, closed, delivery_id, reel::Reel};
+use super::{Claim, Parcel, Shared, Verdict, delivery_id, reel::Reel};
 use crate::{
+    engine::closed,
     error::Error,
     event::Entry,
     store::{Settled, StoreError},

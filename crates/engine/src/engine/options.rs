@@ -1,0 +1,81 @@
+//! What an operator may set. Every limit has a name and a default.
+
+use std::time::Duration;
+
+/// What an operator may set.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Tasks that run on this node at once.
+    pub max_running: usize,
+    /// Tasks that may wait for one of them to end.
+    pub max_queued: u64,
+    /// How long this node's tasks stay its own without a sign of life.
+    pub lease: Duration,
+    /// How long a canceled agent may tidy up.
+    pub cancel_grace: Duration,
+    /// How long an agent may run, waiting not counted, when its profile says nothing.
+    pub time_limit: Duration,
+    /// How long ended tasks are kept.
+    pub retention: Duration,
+    /// How often ended tasks are looked through.
+    pub expiry_poll: Duration,
+    /// The longest wait before due tasks are looked for again.
+    pub claim_poll: Duration,
+    /// How long a graceful stop may take.
+    pub stop_within: Duration,
+    /// Whether a repeated message id alone marks a repeated send.
+    pub idempotent_message_ids: bool,
+    /// Caps on what one task may hold.
+    pub limits: Limits,
+}
+
+/// Caps on what one task may hold.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Events in the log.
+    pub events_per_task: u64,
+    /// Bytes of content in the log.
+    pub bytes_per_task: u64,
+    /// Messages in the history.
+    pub messages_per_task: usize,
+    /// Parts of one message.
+    pub parts_per_message: usize,
+    /// Webhooks.
+    pub webhooks_per_task: usize,
+    /// Tasks that call each other in a row.
+    pub call_depth: u32,
+    /// Bytes of an id that a client chooses (task, context, message, key, webhook).
+    pub id_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_running: 10_000,
+            max_queued: 10_000,
+            lease: Duration::from_secs(30),
+            cancel_grace: Duration::from_secs(5),
+            time_limit: Duration::from_secs(3600),
+            retention: Duration::from_secs(30 * 24 * 3600),
+            expiry_poll: Duration::from_secs(60),
+            claim_poll: Duration::from_secs(1),
+            stop_within: Duration::from_secs(20),
+            idempotent_message_ids: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            events_per_task: 500_000,
+            bytes_per_task: 256 * 1024 * 1024,
+            messages_per_task: 10_000,
+            parts_per_message: 1_000,
+            webhooks_per_task: 16,
+            call_depth: 16,
+            id_bytes: 256,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Finds tasks that nobody runs, and goes on with them.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use super::{Driver, Lease, MAX_IDLE_ATTEMPTS, STORE_RETRY};
+use crate::{
+    content::{Message, Role},
+    engine::{Inner as Engine, Permit, closed},
+    error::Error,
+    event::{Event, Status},
+    head::Head,
+    journal::Replay,
+    run::Run,
+    store::{Change, Claimed, CommitError, Guard, RunChange, TaskKey},
+    task::State,
+};
+
+/// How long a task that could not be read is left alone.
+const RESUME_AGAIN: Duration = Duration::from_secs(10);
+
+/// Finds tasks that nobody runs, for as long as the server does.
+pub(crate) async fn claim_loop(engine: Arc<Engine>) {
+    let mut closing = engine.closing();
+    loop {
+        let wait = match claim_some(&engine).await {
+            Ok(wait) => wait,
+            Err(error) => {
+                tracing::warn!(%error, "tasks could not be claimed; trying again");
+                STORE_RETRY[2]
+            }
+        };
+        tokio::select! {
+            () = engine.claims.notified() => {}
+            // Counted again also while all places are taken and nothing is claimed.
+            () = tokio::time::sleep(wait) => engine.recount().await,
+            () = closed(&mut closing) => return,
+        }
+    }
+}
+
+/// Claims what is due and fits; how long until it is worth looking again.
+async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
+    const AT_ONCE: usize = 64;
+    let mut more = 0;
+    loop {
+        // No more places than tasks are known to wait: a new task would find all of them taken meanwhile.
+        let waiting = usize::try_from(engine.queued()).unwrap_or(usize::MAX).max(more);
+        let permits: Vec<Permit> = std::iter::from_fn(|| engine.admit()).take(waiting.min(AT_ONCE)).collect();
+        if permits.is_empty() && !engine.has_place() {
+            return Ok(engine.options.claim_poll);
+        }
+        let now = engine.clock.now();
+        let limit = permits.len().max(1);
+        let claimed = engine.store.claim(engine.node, now, limit).await?;
+        let full = claimed.len() == limit;
+        let mut permits = permits.into_iter();
+        for claim in claimed {
+            let engine = Arc::clone(engine);
+            let permit = permits.next().unwrap_or_else(|| engine.admit_anyway());
+            tokio::spawn(async move {
+                if let Err(error) = resume(Arc::clone(&engine), &claim, permit).await {
+                    tracing::error!(task = %claim.row.id, %error, "a task could not be resumed");
+                    leave_alone(&engine, &claim).await;
+                }
+            });
+        }
+        drop(permits);
+        engine.recount().await;
+        if !full {
+            let next = engine.store.next_due().await?;
+            let wait =
+                next.map_or(engine.options.claim_poll, |at| at.since(now).max(Duration::from_millis(5)));
+            return Ok(wait.min(engine.options.claim_poll));
+        }
+        // Those of a dead node are not counted, and there may be many.
+        more = AT_ONCE;
+    }
+}
+
+/// Goes on with a task where its log and journal end.
+async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Result<(), Error> {
+    let key = TaskKey::Id(claimed.row.id);
+    let Some(opened) = engine.store.open(&key).await? else { return Ok(()) };
+    let task = engine.fold(&opened).await?;
+    let head = Head::decode(&opened.row.head)?;
+    let replay = Replay::new(&engine.store.journal(claimed.row.no).await?)?;
+    let snapshot = opened.snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+    let lease = Lease::claimed(Arc::clone(&engine), claimed, snapshot);
+
+    let registered = engine.catalog.get(&claimed.row.agent);
+    let profile = match &registered {
+        Ok(registered) => Arc::clone(&registered.profile),
+        Err(_) => engine.unknown_agent(),
+    };
+    let run = Arc::new(Run::new(Arc::clone(&engine), profile, &task, head, replay, true));
+    let refusal = match (&registered, claimed.row.attempts) {
+        (Err(error), _) => Some(error.to_string()),
+        (_, attempts) if attempts >= MAX_IDLE_ATTEMPTS => {
+            Some(format!("quarantined: {attempts} attempts in a row ended without getting any further"))
+        }
+        _ => None,
+    };
+    let entered = engine.enter(&run);
+    // After that: whoever adds one from now on finds the run.
+    if engine.store.webhooks(claimed.row.no).await.is_ok_and(|hooks| !hooks.is_empty()) {
+        run.hooked.store(true, Ordering::Relaxed);
+    }
+    if claimed.row.cancel {
+        run.cancel();
+    }
+    match (registered, refusal) {
+        (Ok(registered), None) => Driver::new(run, registered, permit).drive(lease, entered).await,
+        (_, refusal) => {
+            let mut lease = lease;
+            let text = refusal.unwrap_or_default();
+            let id = engine.clock.new_id().to_string();
+            let message = Message::text(id, Role::Agent, text);
+            lease.finish(&run, Event::Status(Status { state: State::Failed, message: Some(message) })).await;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a task back that could not be read, for a while: it may be the disk, or a newer version's task.
+async fn leave_alone(engine: &Engine, claimed: &Claimed) {
+    let mut change = Change::new(Guard::Runner { task: claimed.row.no, epoch: claimed.row.epoch });
+    change.run = RunChange::Due(engine.clock.now().after(RESUME_AGAIN));
+    for wait in STORE_RETRY {
+        match engine.store.commit(change.clone()).await {
+            Err(CommitError::Store(_)) => tokio::time::sleep(wait).await,
+            _ => return,
+        }
+    }
+}

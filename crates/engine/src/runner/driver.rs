@@ -1,0 +1,179 @@
+//! One agent's future, polled to one of its ends.
+
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use tokio::time::Instant;
+
+use super::lease::{Lease, Parked, Stop};
+use crate::{
+    agent::{AgentError, Outcome},
+    catalog::Registered,
+    content::{Message, Part, Role},
+    context::TaskContext,
+    engine::{Entered, Permit, closed},
+    event::{Event, Status},
+    run::Run,
+    store::RunChange,
+    task::State,
+};
+
+type AgentResult = Result<Result<Outcome, AgentError>, Box<dyn Any + Send>>;
+type AgentFuture = Pin<Box<dyn Future<Output = AgentResult> + Send>>;
+
+/// One agent at work on one task.
+pub(crate) struct Driver {
+    run: Arc<Run>,
+    agent: AgentFuture,
+    /// Counts against the cap on running tasks.
+    _permit: Permit,
+}
+
+impl Driver {
+    pub(crate) fn new(run: Arc<Run>, registered: &Registered, permit: Permit) -> Self {
+        let agent = Arc::clone(&registered.agent);
+        let cx = TaskContext::root(Arc::clone(&run));
+        let agent = AssertUnwindSafe(async move { agent.run(cx).await }).catch_unwind();
+        Self { run, agent: Box::pin(agent), _permit: permit }
+    }
+
+    /// Polls the agent once. An agent that only computes is done with that, and its whole task is one commit.
+    pub(crate) fn try_finish(&mut self) -> Option<Event> {
+        let result = (&mut self.agent).now_or_never()?;
+        Some(self.end_of(result))
+    }
+
+    /// The event that ends the task.
+    fn end_of(&self, result: AgentResult) -> Event {
+        let result = result.unwrap_or_else(|panic| Err(AgentError::Failed(describe_panic(&*panic))));
+        let result = result.and_then(|outcome| self.run.check_replayed().map(|()| outcome));
+        let (state, text) = match result {
+            // Told to end at another point than before its restart, it had every reason to do other things.
+            Err(AgentError::Nondeterministic(_)) if self.run.is_canceled() => (State::Canceled, None),
+            Ok(Outcome::Completed(message)) => {
+                let message = message.map(|m| self.named(m));
+                return Event::Status(Status { state: State::Completed, message });
+            }
+            Ok(Outcome::Failed(why)) => (State::Failed, Some(why)),
+            Ok(Outcome::Rejected(why)) => (State::Rejected, Some(why)),
+            Ok(Outcome::Canceled(why)) => (State::Canceled, why),
+            Err(AgentError::Canceled) => (State::Canceled, None),
+            Err(error) => (State::Failed, Some(error.to_string())),
+        };
+        self.end_with(state, text)
+    }
+
+    fn end_with(&self, state: State, text: Option<String>) -> Event {
+        let message = text.map(|text| self.named(Message::of("", Role::Agent, vec![Part::text(text)])));
+        Event::Status(Status { state, message })
+    }
+
+    fn named(&self, mut message: Message) -> Message {
+        if message.id.is_empty() {
+            message.id = self.run.engine.clock.new_id().to_string();
+        }
+        message
+    }
+
+    /// Drives the agent to one of its ends.
+    pub(crate) async fn drive(mut self, mut lease: Lease, _entered: Entered) {
+        let run = Arc::clone(&self.run);
+        let ended = self.work(&mut lease).await;
+        // The agent is dropped before its task is given away.
+        drop(self);
+        match ended {
+            Ok(Some(end)) => lease.finish(&run, end).await,
+            Ok(None) | Err(Stop::Lost) => {}
+            Err(Stop::HandBack) => lease.hand_back(&run).await,
+        }
+    }
+
+    /// `Ok(Some)`: the task ends with this. `Ok(None)`: it was parked.
+    async fn work(&mut self, lease: &mut Lease) -> Result<Option<Event>, Stop> {
+        let run = Arc::clone(&self.run);
+        let engine = Arc::clone(&run.engine);
+        let mut closing = engine.closing();
+        let limit = run.profile.time_limit.unwrap_or(engine.options.time_limit);
+        let left = limit.saturating_sub(Duration::from_millis(run.ran_ms()));
+        let mut time_over = std::pin::pin!(tokio::time::sleep(left));
+        let mut grace_over = std::pin::pin!(tokio::time::sleep(Duration::MAX));
+        let mut told = false;
+        loop {
+            if engine.is_closing() {
+                return Err(Stop::HandBack);
+            }
+            if lease.behind {
+                lease.catch_up(&run).await?;
+            }
+            if run.is_canceled() && !told {
+                told = true;
+                grace_over.as_mut().reset(Instant::now() + engine.options.cancel_grace);
+                // Beside the agent, which has its own tidying up to do.
+                let (engine, id) = (Arc::clone(&engine), run.origin.id);
+                tokio::spawn(async move { engine.cancel_children(id).await });
+            }
+            if !told
+                && !lease.behind
+                && let Some(wake_at) = run.parkable()
+            {
+                match lease.park(&run, wake_at).await? {
+                    Parked::Yes => return Ok(None),
+                    Parked::News => continue,
+                }
+            }
+            let work = run.take();
+            let mut commit = std::pin::pin!(async {
+                match &work {
+                    Some(work) => lease.write(&run, work, RunChange::Keep).await.map(|()| true),
+                    None => std::future::pending().await,
+                }
+            });
+            // The agent goes on while its words are being written; the loop turns when they are.
+            let mut ended = None;
+            loop {
+                tokio::select! {
+                    biased;
+                    written = &mut commit => {
+                        written?;
+                        break;
+                    }
+                    result = &mut self.agent, if ended.is_none() => {
+                        ended = Some(result);
+                    }
+                    () = run.driver.notified(), if work.is_none() => break,
+                    () = closed(&mut closing), if ended.is_none() => {
+                        if work.is_some() {
+                            commit.await?;
+                        }
+                        return Err(Stop::HandBack);
+                    }
+                    () = &mut time_over, if !told && ended.is_none() => {
+                        if work.is_some() {
+                            commit.await?;
+                        }
+                        let why = format!("the agent ran longer than its time limit of {limit:?}");
+                        return Ok(Some(self.end_with(State::Failed, Some(why))));
+                    }
+                    () = &mut grace_over, if told && ended.is_none() => {
+                        if work.is_some() {
+                            commit.await?;
+                        }
+                        return Ok(Some(self.end_with(State::Canceled, None)));
+                    }
+                }
+                if ended.is_some() && work.is_none() {
+                    break;
+                }
+            }
+            if let Some(result) = ended {
+                return Ok(Some(self.end_of(result)));
+            }
+        }
+    }
+}
+
+fn describe_panic(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the agent panicked: {}", text.unwrap_or("without words"))
+}

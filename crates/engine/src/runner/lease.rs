@@ -1,0 +1,256 @@
+//! The right to write for one task, and everything that is written by it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::time::Instant;
+
+use super::STORE_RETRY;
+use crate::{
+    clock::Timestamp,
+    engine::Inner as Engine,
+    error::Error,
+    event::{self, Event},
+    head,
+    journal::Replay,
+    run::{Run, Work},
+    store::{Change, Claimed, CommitError, Committed, Guard, RunChange, StoreError, TaskKey, TaskNo},
+};
+
+/// A snapshot is not worth it below this.
+const SNAPSHOT_BYTES: u64 = 64 * 1024;
+
+/// Why a run ended without ending its task.
+pub(super) enum Stop {
+    /// Another runner has the task, or it ended otherwise.
+    Lost,
+    /// The server stops.
+    HandBack,
+}
+
+pub(super) enum Parked {
+    Yes,
+    /// Something came in between; look again.
+    News,
+}
+
+/// The right to write for a task, and how far its log is known.
+pub(crate) struct Lease {
+    engine: Arc<Engine>,
+    task: TaskNo,
+    epoch: u64,
+    /// Everything up to this version is known to the run.
+    version: u64,
+    /// Others have written since: it is looked up before the task can be parked.
+    pub(super) behind: bool,
+    since: Instant,
+    /// The log outgrows the newest snapshot at this size, at least `SNAPSHOT_BYTES`. `u64::MAX` while the next
+    /// one is being taken.
+    snapshot: Arc<AtomicU64>,
+}
+
+impl Lease {
+    pub(crate) fn new(engine: Arc<Engine>, committed: &Committed) -> Self {
+        Self {
+            engine,
+            task: committed.task,
+            epoch: committed.epoch,
+            version: committed.version,
+            behind: false,
+            since: Instant::now(),
+            snapshot: Arc::new(AtomicU64::new(SNAPSHOT_BYTES)),
+        }
+    }
+
+    pub(super) fn claimed(engine: Arc<Engine>, claimed: &Claimed, snapshot: u64) -> Self {
+        let row = &claimed.row;
+        Self {
+            engine,
+            task: row.no,
+            epoch: row.epoch,
+            version: row.version,
+            // An answer or a cancel may have come before the run could be found.
+            behind: true,
+            since: Instant::now(),
+            snapshot: Arc::new(AtomicU64::new(snapshot.max(SNAPSHOT_BYTES))),
+        }
+    }
+
+    /// Commits a piece of work, however long the store takes; the agent pauses when its buffer is full.
+    pub(super) async fn write(&mut self, run: &Run, work: &Work, run_change: RunChange) -> Result<(), Stop> {
+        let runner = Guard::Runner { task: self.task, epoch: self.epoch };
+        let mut change = Change::new(runner.clone());
+        change.events = (!work.entries.is_empty()).then(|| event::encode(&work.entries));
+        change.head = Some(work.head.encode());
+        change.journal.clone_from(&work.journal);
+        change.run = run_change;
+        let mut tries = 0;
+        let committed = loop {
+            (change.guard, change.state) = match &work.next_status {
+                None => (runner.clone(), work.state),
+                Some((question, state, since)) if run.is_oldest(question) => {
+                    (runner.clone(), Some((*state, *since)))
+                }
+                // Which question the row shows depends on whether the one before is still open: so this is
+                // decided on a version, like everything that others may decide too.
+                Some(_) => (Guard::Version { task: self.task, version: self.version }, work.state),
+            };
+            let error = match self.engine.store.commit(change.clone()).await {
+                Ok(committed) => break committed,
+                Err(CommitError::Moved) => {
+                    self.catch_up(run).await?;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let patience = match &error {
+                // What a stopping server could not write is done again after its next start; and a broken
+                // batch may be the fault of a neighbour in it.
+                CommitError::Store(StoreError::Full(_) | StoreError::Unavailable(_))
+                    if !self.engine.is_closing() =>
+                {
+                    usize::MAX
+                }
+                CommitError::Store(_) => STORE_RETRY.len(),
+                _ => 0,
+            };
+            if tries >= patience {
+                tracing::warn!(task = %run.origin.id, %error, "a runner lost its task");
+                return Err(Stop::Lost);
+            }
+            let wait = STORE_RETRY[tries.min(STORE_RETRY.len() - 1)];
+            tracing::warn!(task = %run.origin.id, %error, ?wait, "the store cannot take a commit; trying again");
+            tokio::time::sleep(wait).await;
+            tries += 1;
+        };
+        match committed.version == self.version + 1 {
+            true => self.version = committed.version,
+            false => self.behind = true,
+        }
+        run.done(work);
+        self.engine.announce(run, &committed, &work.entries);
+        if committed.cancel && !run.is_canceled() {
+            run.cancel();
+        }
+        self.snapshot_if_due(run, committed.unfolded);
+        Ok(())
+    }
+
+    /// Takes a snapshot when the log since the last one has outgrown it. So all snapshots of a task together
+    /// are about as long as its log.
+    fn snapshot_if_due(&self, run: &Run, unfolded: u64) {
+        let size = self.snapshot.load(Ordering::Acquire);
+        if unfolded <= size {
+            return;
+        }
+        self.snapshot.store(u64::MAX, Ordering::Release);
+        let (engine, snapshot, key) =
+            (Arc::clone(&self.engine), Arc::clone(&self.snapshot), TaskKey::Id(run.origin.id));
+        tokio::spawn(async move {
+            let taken = take_snapshot(&engine, &key).await.unwrap_or_else(|error| {
+                tracing::warn!(?key, %error, "no snapshot: the task opens a little slower");
+                unfolded
+            });
+            snapshot.store(taken.max(size), Ordering::Release);
+        });
+    }
+
+    /// Writes the end of the task.
+    pub(super) async fn finish(&mut self, run: &Run, end: Event) {
+        self.count_time(run);
+        if run.is_canceled() {
+            self.engine.cancel_children(run.origin.id).await;
+        }
+        let work = run.take_last(Some(end));
+        // Both ways out are final: the end is durable, or somebody else's end is.
+        let _ = self.write(run, &work, RunChange::Rest).await;
+        self.engine.cancel_children(run.origin.id).await;
+    }
+
+    /// Gives the task back, unfinished: it is due at once, and no attempt is counted.
+    pub(super) async fn hand_back(&mut self, run: &Run) {
+        self.count_time(run);
+        let work = run.take_last(None);
+        let _ = self.write(run, &work, RunChange::Due(self.engine.clock.now())).await;
+    }
+
+    /// Lets go of a task that only waits. Decided on a version, because an answer may come at any moment and
+    /// would otherwise wait for a runner that has just left.
+    pub(super) async fn park(&mut self, run: &Run, wake_at: Option<Timestamp>) -> Result<Parked, Stop> {
+        self.count_time(run);
+        let mut change = Change::new(Guard::Version { task: self.task, version: self.version });
+        change.head = Some(run.take_last(None).head.encode());
+        change.run = wake_at.map_or(RunChange::Rest, RunChange::Due);
+        match self.engine.store.commit(change).await {
+            Ok(_) => {
+                if let Some(at) = wake_at {
+                    self.engine.due(at);
+                }
+                Ok(Parked::Yes)
+            }
+            Err(CommitError::Moved) => {
+                self.behind = true;
+                Ok(Parked::News)
+            }
+            Err(CommitError::Store(error)) => {
+                tracing::warn!(task = %run.origin.id, %error, "a task could not be parked; trying again");
+                tokio::time::sleep(STORE_RETRY[1]).await;
+                Ok(Parked::News)
+            }
+            Err(_) => Err(Stop::Lost),
+        }
+    }
+
+    /// Learns what others wrote to the task: answers, and the wish to cancel it.
+    pub(super) async fn catch_up(&mut self, run: &Run) -> Result<(), Stop> {
+        let read = async {
+            let row = self.engine.store.row(&TaskKey::Id(run.origin.id)).await?;
+            let row = row.filter(|row| row.epoch == self.epoch && !row.state.is_terminal());
+            let Some(row) = row else { return Ok(None) };
+            // Read after the row, so that it holds all that the row's version stands for.
+            let replay = match row.version == self.version {
+                true => None,
+                false => Some(Replay::new(&self.engine.store.journal(self.task).await?)?),
+            };
+            Ok(Some((row, replay)))
+        };
+        self.behind = true;
+        let read: Result<_, Error> = read.await;
+        let (row, replay) = match read {
+            Ok(Some(read)) => read,
+            Ok(None) => return Err(Stop::Lost),
+            Err(error) => {
+                tracing::warn!(task = %run.origin.id, %error, "a task could not be read; trying again");
+                tokio::time::sleep(STORE_RETRY[1]).await;
+                run.driver.notify_one();
+                return Ok(());
+            }
+        };
+        if let Some(replay) = replay {
+            run.learn(replay);
+        }
+        if row.cancel && !run.is_canceled() {
+            run.cancel();
+        }
+        self.version = row.version;
+        self.behind = false;
+        Ok(())
+    }
+
+    fn count_time(&mut self, run: &Run) {
+        run.ran(u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX));
+        self.since = Instant::now();
+    }
+}
+
+/// Keeps the fold of a task as it stands; how large it is.
+async fn take_snapshot(engine: &Engine, key: &TaskKey) -> Result<u64, Error> {
+    let Some(opened) = engine.store.open(key).await? else { return Ok(0) };
+    let task = engine.fold(&opened).await?;
+    let bytes = head::encode_snapshot(&task);
+    let size = bytes.len() as u64;
+    engine.store.put_snapshot(opened.row.no, task.seq, bytes).await?;
+    Ok(size)
+}
