@@ -86,6 +86,10 @@ pub(crate) struct Inner {
     running: AtomicUsize,
     /// About how many tasks wait to be claimed; counted again by the claim loop.
     queued: AtomicU64,
+    /// Of those, how many are not in the store yet.
+    queueing: AtomicU64,
+    /// How many came to wait since the start.
+    queued_ever: AtomicU64,
     closing: watch::Sender<bool>,
 }
 
@@ -106,6 +110,8 @@ impl Engine {
             runs: Mutex::default(),
             running: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
+            queueing: AtomicU64::new(0),
+            queued_ever: AtomicU64::new(0),
             closing: watch::Sender::new(false),
         });
         inner.beat().await?;

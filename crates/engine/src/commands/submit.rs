@@ -294,7 +294,7 @@ impl Inner {
         made_by: &Entry,
         head: &Head,
     ) -> Result<Task, Refused> {
-        if !self.enqueue() {
+        let Some(queueing) = self.enqueue() else {
             return Err(Refused::Other(Error::Busy {
                 why: format!(
                     "{} tasks run and {} wait (max_running, max_queued)",
@@ -302,16 +302,14 @@ impl Inner {
                 ),
                 retry_after: Duration::from_secs(5),
             }));
-        }
+        };
         let mut change = Change::new(Guard::Create(Box::new(new)));
         change.events = Some(event::encode(std::slice::from_ref(made_by)));
         change.state = Some((State::Submitted, task.status_at));
         change.head = Some(head.encode());
         change.run = RunChange::Due(task.status_at);
-        if let Err(error) = self.store.commit(change).await {
-            self.unqueue();
-            return Err(error.into());
-        }
+        self.store.commit(change).await?;
+        queueing.kept();
         self.claims.notify_one();
         Ok(task)
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use super::Inner;
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, store::Load};
 
 /// A place among the running tasks.
 pub(crate) struct Permit(Arc<Inner>);
@@ -51,10 +51,13 @@ impl Inner {
         }
     }
 
-    /// Whether one more task may wait; counts it if so.
-    pub(crate) fn enqueue(&self) -> bool {
+    /// A place in the queue, if there is one.
+    pub(crate) fn enqueue(self: &Arc<Self>) -> Option<Queueing> {
         let fits = |queued: u64| (queued < self.options.max_queued).then_some(queued + 1);
-        self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+        self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        self.queueing.fetch_add(1, Ordering::AcqRel);
+        self.queued_ever.fetch_add(1, Ordering::AcqRel);
+        Some(Queueing { engine: Arc::clone(self), kept: false })
     }
 
     /// About how many tasks wait.
@@ -62,22 +65,46 @@ impl Inner {
         self.queued.load(Ordering::Acquire)
     }
 
-    /// A task that was counted did not come to wait after all.
-    pub(crate) fn unqueue(&self) {
-        let _ = self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, |queued| queued.checked_sub(1));
-    }
-
     /// A task became due that nobody holds.
     pub(crate) fn due(&self, at: Timestamp) {
         if at <= self.clock.now() {
             self.queued.fetch_add(1, Ordering::AcqRel);
+            self.queued_ever.fetch_add(1, Ordering::AcqRel);
         }
         self.claims.notify_one();
     }
 
+    /// Counts the queue again. What comes meanwhile may be in the store's count or not, so the count that was
+    /// kept is only brought within what is possible: else a full queue would take one more, or a free one none.
     pub(crate) async fn recount(&self) {
-        if let Ok(load) = self.store.load().await {
-            self.queued.store(load.queued, Ordering::Release);
+        let (queueing, before) =
+            (self.queueing.load(Ordering::Acquire), self.queued_ever.load(Ordering::Acquire));
+        let Ok(Load { queued: least, .. }) = self.store.load().await else { return };
+        let most = least + queueing + (self.queued_ever.load(Ordering::Acquire) - before);
+        let within = |queued: u64| Some(queued.clamp(least, most));
+        let _ = self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, within);
+    }
+}
+
+/// A task that is about to wait: counted, and not in the store yet.
+pub(crate) struct Queueing {
+    engine: Arc<Inner>,
+    kept: bool,
+}
+
+impl Queueing {
+    /// It waits now.
+    pub(crate) fn kept(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Queueing {
+    fn drop(&mut self) {
+        self.engine.queueing.fetch_sub(1, Ordering::AcqRel);
+        if !self.kept {
+            let one_less = |queued: u64| queued.checked_sub(1);
+            let _ = self.engine.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
         }
     }
 }

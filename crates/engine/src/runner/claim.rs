@@ -76,7 +76,7 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
             return Ok(wait.min(engine.options.claim_poll));
         }
         // Those of a dead node are not counted, and there may be many.
-        more = AT_ONCE;
+        more = 2 * limit;
     }
 }
 

@@ -372,7 +372,7 @@ async fn a_run_that_has_let_go_does_not_take_its_successor_with_it() {
     })
     .await;
     // The first run leaves only now, and the second must still be found, to be told.
-    assert_eq!(engine.load().0, 2);
+    until("both are there", async || (engine.load().0 == 2).then_some(())).await;
     gate.open();
     until("the first run has left", async || (engine.load().0 == 1).then_some(())).await;
     let task = within(engine.cancel(&me(), &task.origin.id.to_string())).await.unwrap();

@@ -412,7 +412,9 @@ fn crowd(gate: &Arc<Semaphore>, running: usize, queued: u64) -> World {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_many_run_so_many_wait_and_the_rest_is_told_when_to_come_back() {
     let gate = Arc::new(Semaphore::new(0));
-    let engine = crowd(&gate, 2, 3).start().await;
+    // The queue is counted again all the time, also while a task joins it.
+    let world = crowd(&gate, 2, 3).options(|options| options.claim_poll = Duration::from_millis(1));
+    let engine = world.start().await;
     let mut tasks = vec![];
     for n in 0..5 {
         let task = engine.send(to("worker", "go")).await;
