@@ -25,6 +25,7 @@ use crate::{
     catalog::Catalog,
     clock::{Clock, SystemClock},
     commands::{list, reply::Reply, submit::Submit},
+    ended::Ended,
     error::Error,
     event::{Batch, Entry, Event},
     follow::{Follower, Hub, Next},
@@ -78,6 +79,7 @@ pub(crate) struct Inner {
     pub(crate) check_webhook: Box<WebhookCheck>,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
+    ended: Ended,
     /// Wakes the claim loop.
     pub(crate) claims: Notify,
     /// Wakes whoever delivers webhooks.
@@ -97,6 +99,7 @@ impl Engine {
     /// Starts an engine: takes up what an earlier one left, and runs until [`Engine::stop`].
     pub async fn start(parts: Parts) -> Result<Self, Error> {
         let Parts { store, catalog, options, clock, check_webhook } = parts;
+        let ended = Ended::new(options.ended_cache_bytes);
         let inner = Arc::new(Inner {
             node: NodeId(clock.new_id()),
             store,
@@ -105,6 +108,7 @@ impl Engine {
             clock,
             check_webhook,
             hub: Arc::default(),
+            ended,
             claims: Notify::new(),
             outbox: Arc::default(),
             runs: Mutex::default(),
@@ -200,9 +204,17 @@ impl Engine {
     }
 
     /// A task as it stands.
-    pub async fn get(&self, caller: &Caller, task: &str) -> Result<Task, Error> {
-        let opened = self.0.find(caller, task).await?;
-        self.0.fold(&opened).await
+    pub async fn get(&self, caller: &Caller, task: &str) -> Result<Arc<Task>, Error> {
+        let engine = &self.0;
+        if let Some(task) = TaskId::parse(task).and_then(|id| engine.ended.get(id, engine.kept_since()))
+            && caller.sees(&task.origin.owner)
+        {
+            return Ok(task);
+        }
+        let opened = engine.find(caller, task).await?;
+        let task = Arc::new(engine.fold(&opened).await?);
+        engine.ended.keep(&task);
+        Ok(task)
     }
 
     /// What a task was before its first event. However long its log is, it is not read.

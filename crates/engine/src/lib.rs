@@ -10,6 +10,7 @@ pub mod clock;
 pub mod commands;
 pub mod content;
 pub mod context;
+mod ended;
 pub mod engine;
 pub mod error;
 pub mod event;

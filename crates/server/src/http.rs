@@ -68,7 +68,8 @@ pub(crate) async fn serve(
         let site = Arc::clone(&site);
         let service = service_fn(move |request| {
             let site = Arc::clone(&site);
-            async move { Ok::<_, Infallible>(site.answer(request).await) }
+            // Boxed: hyper has a place for this future in every connection, and most of them only stream.
+            Box::pin(async move { Ok::<_, Infallible>(site.answer(request).await) })
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut stopping = stopping.clone();

@@ -266,7 +266,7 @@ impl Exchange<'_> {
             id: self.id.clone(),
             origin: task.origin.clone(),
             follower,
-            begin: if existed { Begin::Current(Box::new(task)) } else { Begin::Birth },
+            begin: if existed { Begin::Current(Arc::new(task)) } else { Begin::Birth },
             one_turn: true,
             keep_alive: self.app.options.limits.keep_alive,
             place,
@@ -288,7 +288,7 @@ impl Exchange<'_> {
                         task.state
                     )));
                 }
-                (task.origin.clone(), task.seq, Begin::Current(Box::new(task)))
+                (task.origin.clone(), task.seq, Begin::Current(task))
             }
         };
         let stream = EventStream {

@@ -3,7 +3,7 @@
 //! The SSE id of a frame is the event's cursor, so that `Last-Event-ID` continues after it with the same
 //! bytes. All frames of one batch leave in one piece.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -25,7 +25,7 @@ pub(crate) enum Begin {
     /// The task as it was made, when its first event comes by.
     Birth,
     /// The task as it stands.
-    Current(Box<Task>),
+    Current(Arc<Task>),
     /// Nothing: the client has seen the beginning.
     Nothing,
 }
@@ -92,7 +92,7 @@ struct Writer {
     /// Whether the first event is still to be shown as the task that it made.
     birth: bool,
     /// The task, where that is to be shown first.
-    current: Option<Box<Task>>,
+    current: Option<Arc<Task>>,
     one_turn: bool,
     keep_alive: Duration,
     ended: bool,

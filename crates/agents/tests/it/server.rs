@@ -75,7 +75,7 @@ impl Server {
     }
 
     pub(crate) async fn get(&self, task: &Task) -> Task {
-        within(self.engine.get(&caller(), &task.origin.id.to_string())).await.unwrap()
+        Arc::unwrap_or_clone(within(self.engine.get(&caller(), &task.origin.id.to_string())).await.unwrap())
     }
 
     /// Cancels, and insists that this takes less than a second.

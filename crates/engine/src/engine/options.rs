@@ -17,6 +17,8 @@ pub struct Options {
     pub time_limit: Duration,
     /// How long ended tasks are kept.
     pub retention: Duration,
+    /// Bytes of ended tasks that are kept in memory for those who ask again.
+    pub ended_cache_bytes: usize,
     /// How often ended tasks are looked through.
     pub expiry_poll: Duration,
     /// The longest wait before due tasks are looked for again.
@@ -57,6 +59,7 @@ impl Default for Options {
             cancel_grace: Duration::from_secs(5),
             time_limit: Duration::from_secs(3600),
             retention: Duration::from_secs(30 * 24 * 3600),
+            ended_cache_bytes: 32 * 1024 * 1024,
             expiry_poll: Duration::from_secs(60),
             claim_poll: Duration::from_secs(1),
             stop_within: Duration::from_secs(20),

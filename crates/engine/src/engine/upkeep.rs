@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Inner, closed};
-use crate::error::Error;
+use crate::{clock::Timestamp, error::Error};
 
 /// Keeps this node's leases.
 pub(super) async fn heartbeat_loop(engine: Arc<Inner>) {
@@ -25,8 +25,7 @@ pub(super) async fn expiry_loop(engine: Arc<Inner>) {
     const AT_ONCE: usize = 256;
     let mut closing = engine.closing();
     loop {
-        let before = engine.clock.now().before(engine.options.retention);
-        match engine.store.expire(before, AT_ONCE).await {
+        match engine.store.expire(engine.kept_since(), AT_ONCE).await {
             Ok(deleted) if deleted as usize == AT_ONCE => continue,
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "ended tasks could not be deleted"),
@@ -39,6 +38,11 @@ pub(super) async fn expiry_loop(engine: Arc<Inner>) {
 }
 
 impl Inner {
+    /// What ended before this is, or will be, deleted.
+    pub(super) fn kept_since(&self) -> Timestamp {
+        self.clock.now().before(self.options.retention)
+    }
+
     /// Says that this node lives.
     pub(super) async fn beat(&self) -> Result<(), Error> {
         let until = self.clock.now().after(self.options.lease);

@@ -82,27 +82,7 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
 
 /// Goes on with a task where its log and journal end.
 async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Result<(), Error> {
-    let key = TaskKey::Id(claimed.row.id);
-    let Some(opened) = engine.store.open(&key).await? else { return Ok(()) };
-    let task = engine.fold(&opened).await?;
-    let head = Head::decode(&opened.row.head)?;
-    let replay = Replay::new(&engine.store.journal(claimed.row.no).await?)?;
-    let snapshot = opened.snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
-    let lease = Lease::claimed(Arc::clone(&engine), claimed, snapshot);
-
-    let registered = engine.catalog.get(&claimed.row.agent);
-    let profile = match &registered {
-        Ok(registered) => Arc::clone(&registered.profile),
-        Err(_) => engine.unknown_agent(),
-    };
-    let run = Arc::new(Run::new(Arc::clone(&engine), profile, &task, head, replay, true));
-    let refusal = match (&registered, claimed.row.attempts) {
-        (Err(error), _) => Some(error.to_string()),
-        (_, attempts) if attempts >= MAX_IDLE_ATTEMPTS => {
-            Some(format!("quarantined: {attempts} attempts in a row ended without getting any further"))
-        }
-        _ => None,
-    };
+    let Some((run, mut lease)) = read(&engine, claimed).await? else { return Ok(()) };
     let entered = engine.enter(&run);
     // After that: whoever adds one from now on finds the run.
     if engine.store.webhooks(claimed.row.no).await.is_ok_and(|hooks| !hooks.is_empty()) {
@@ -111,17 +91,38 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Resul
     if claimed.row.cancel {
         run.cancel();
     }
-    match (registered, refusal) {
-        (Ok(registered), None) => Driver::new(run, registered, permit).drive(lease, entered).await,
-        (_, refusal) => {
-            let mut lease = lease;
-            let text = refusal.unwrap_or_default();
-            let id = engine.clock.new_id().to_string();
-            let message = Message::text(id, Role::Agent, text);
-            lease.finish(&run, Event::Status(Status { state: State::Failed, message: Some(message) })).await;
+    let refusal = match engine.catalog.get(&claimed.row.agent) {
+        Err(error) => error.to_string(),
+        Ok(_) if claimed.row.attempts >= MAX_IDLE_ATTEMPTS => {
+            format!(
+                "quarantined: {} attempts in a row ended without getting any further",
+                claimed.row.attempts
+            )
         }
-    }
+        Ok(registered) => {
+            Driver::new(run, registered, permit).drive(lease, entered).await;
+            return Ok(());
+        }
+    };
+    let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, refusal);
+    lease.finish(&run, Event::Status(Status { state: State::Failed, message: Some(message) })).await;
     Ok(())
+}
+
+/// What a run needs of a task's past. The rest of it is not held while the run goes on.
+async fn read(engine: &Arc<Engine>, claimed: &Claimed) -> Result<Option<(Arc<Run>, Lease)>, Error> {
+    let row = &claimed.row;
+    let Some(opened) = engine.store.open(&TaskKey::Id(row.id)).await? else { return Ok(None) };
+    let task = engine.fold(&opened).await?;
+    let head = Head::decode(&opened.row.head)?;
+    let replay = Replay::new(&engine.store.journal(row.no).await?)?;
+    let profile = match engine.catalog.get(&row.agent) {
+        Ok(registered) => Arc::clone(&registered.profile),
+        Err(_) => engine.unknown_agent(),
+    };
+    let snapshot = opened.snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+    let lease = Lease::claimed(Arc::clone(engine), claimed, snapshot);
+    Ok(Some((Arc::new(Run::new(Arc::clone(engine), profile, &task, head, replay, true)), lease)))
 }
 
 /// Gives a task back that could not be read, for a while: it may be the disk, or a newer version's task.

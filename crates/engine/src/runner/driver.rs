@@ -2,7 +2,7 @@
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::OptionFuture};
 use tokio::time::Instant;
 
 use super::lease::{Lease, Parked, Stop};
@@ -75,16 +75,17 @@ impl Driver {
         message
     }
 
-    /// Drives the agent to one of its ends.
+    /// Drives the agent to one of its ends. What is seldom done is boxed: most tasks wait for something most of
+    /// the time, and should not hold room for it meanwhile.
     pub(crate) async fn drive(mut self, mut lease: Lease, _entered: Entered) {
         let run = Arc::clone(&self.run);
         let ended = self.work(&mut lease).await;
         // The agent is dropped before its task is given away.
         drop(self);
         match ended {
-            Ok(Some(end)) => lease.finish(&run, end).await,
+            Ok(Some(end)) => Box::pin(lease.finish(&run, end)).await,
             Ok(None) | Err(Stop::Lost) => {}
-            Err(Stop::HandBack) => lease.hand_back(&run).await,
+            Err(Stop::HandBack) => Box::pin(lease.hand_back(&run)).await,
         }
     }
 
@@ -103,7 +104,7 @@ impl Driver {
                 return Err(Stop::HandBack);
             }
             if lease.behind {
-                lease.catch_up(&run).await?;
+                Box::pin(lease.catch_up(&run)).await?;
             }
             if run.is_canceled() && !told {
                 told = true;
@@ -116,24 +117,20 @@ impl Driver {
                 && !lease.behind
                 && let Some(wake_at) = run.parkable()
             {
-                match lease.park(&run, wake_at).await? {
+                match Box::pin(lease.park(&run, wake_at)).await? {
                     Parked::Yes => return Ok(None),
                     Parked::News => continue,
                 }
             }
             let work = run.take();
-            let mut commit = std::pin::pin!(async {
-                match &work {
-                    Some(work) => lease.write(&run, work, RunChange::Keep).await.map(|()| true),
-                    None => std::future::pending().await,
-                }
-            });
+            let mut commit: OptionFuture<_> =
+                work.as_ref().map(|work| Box::pin(lease.write(&run, work, RunChange::Keep))).into();
             // The agent goes on while its words are being written; the loop turns when they are.
             let mut ended = None;
             loop {
                 tokio::select! {
                     biased;
-                    written = &mut commit => {
+                    Some(written) = &mut commit, if work.is_some() => {
                         written?;
                         break;
                     }
@@ -142,22 +139,16 @@ impl Driver {
                     }
                     () = run.driver.notified(), if work.is_none() => break,
                     () = closed(&mut closing), if ended.is_none() => {
-                        if work.is_some() {
-                            commit.await?;
-                        }
+                        commit.await.transpose()?;
                         return Err(Stop::HandBack);
                     }
                     () = &mut time_over, if !told && ended.is_none() => {
-                        if work.is_some() {
-                            commit.await?;
-                        }
+                        commit.await.transpose()?;
                         let why = format!("the agent ran longer than its time limit of {limit:?}");
                         return Ok(Some(self.end_with(State::Failed, Some(why))));
                     }
                     () = &mut grace_over, if told && ended.is_none() => {
-                        if work.is_some() {
-                            commit.await?;
-                        }
+                        commit.await.transpose()?;
                         return Ok(Some(self.end_with(State::Canceled, None)));
                     }
                 }

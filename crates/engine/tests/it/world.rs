@@ -269,7 +269,7 @@ impl EngineExt for Engine {
     }
 
     async fn task(&self, id: TaskId) -> Task {
-        within(self.get(&me(), &id.to_string())).await.unwrap()
+        Arc::unwrap_or_clone(within(self.get(&me(), &id.to_string())).await.unwrap())
     }
 
     async fn settled(&self, task: &Task) -> Task {

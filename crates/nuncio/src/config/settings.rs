@@ -112,6 +112,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| Some(duration::format(config.engine.cancel_grace)),
         |config, text| duration::parse(text).map(|value| config.engine.cancel_grace = value)),
     field!("retention", duration, "How long ended tasks are kept", engine.retention),
+    field!("ended-cache-bytes", whole, "Bytes of ended tasks that are kept in memory for those who ask again", engine.ended_cache_bytes),
     field!("stop-within", duration, "How long a graceful stop may take", engine.stop_within),
     field!("lease", duration, "How long a node's tasks stay its own without a sign of life", engine.lease),
     field!("claim-poll", duration, "The longest wait before due tasks are looked for again", engine.claim_poll),

@@ -1,0 +1,142 @@
+//! Tasks that have ended, kept in memory for those who ask again. Nothing changes them any more, so no node has
+//! to be asked whether they are still true; they are only forgotten, here as in the store, by their age.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    clock::Timestamp,
+    content::{Message, Part},
+    task::{Task, TaskId},
+};
+
+/// One task may take this part of the room.
+const SHARE: usize = 8;
+/// About what a task, a message, a part takes beside its content.
+const FRAME: usize = 256;
+
+/// The tasks that were asked for last.
+pub(crate) struct Ended {
+    room: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    tasks: HashMap<TaskId, Arc<Task>>,
+    /// Oldest first, with their sizes.
+    order: VecDeque<(TaskId, usize)>,
+    bytes: usize,
+}
+
+impl Ended {
+    pub(crate) fn new(room: usize) -> Self {
+        Self { room, kept: Mutex::default() }
+    }
+
+    /// The task, if it is here and ended no earlier than `since`.
+    pub(crate) fn get(&self, id: TaskId, since: Timestamp) -> Option<Arc<Task>> {
+        self.lock().tasks.get(&id).filter(|task| task.status_at >= since).cloned()
+    }
+
+    /// Keeps a task, if it has ended and is not too large, in the place of the oldest.
+    pub(crate) fn keep(&self, task: &Arc<Task>) {
+        let (id, size) = (task.origin.id, size(task));
+        if !task.state.is_terminal() || size > self.room / SHARE {
+            return;
+        }
+        let mut kept = self.lock();
+        if kept.tasks.insert(id, Arc::clone(task)).is_some() {
+            return;
+        }
+        kept.order.push_back((id, size));
+        kept.bytes += size;
+        while kept.bytes > self.room
+            && let Some((oldest, size)) = kept.order.pop_front()
+        {
+            kept.tasks.remove(&oldest);
+            kept.bytes -= size;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// About how much memory a task takes.
+fn size(task: &Task) -> usize {
+    let messages = task.history.iter().chain(&task.status_message);
+    let artifacts: usize = task.artifacts.iter().map(|artifact| sizes(&artifact.parts)).sum();
+    FRAME + messages.map(|message: &Message| FRAME + sizes(&message.parts)).sum::<usize>() + artifacts
+}
+
+fn sizes(parts: &[Part]) -> usize {
+    parts.iter().map(|part| FRAME + part.size()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{
+        content::Role,
+        task::{Origin, State},
+    };
+
+    fn task(n: u128, state: State, text: usize) -> Arc<Task> {
+        let id = TaskId(Uuid::from_u128(n));
+        let mut task = Task::new(Origin {
+            id,
+            client_id: None,
+            context: id.own_context(),
+            agent: "echo".into(),
+            owner: "local".into(),
+            dialect: "engine".into(),
+            metadata: None,
+        });
+        task.history.push(Message::text("m", Role::User, "x".repeat(text)));
+        (task.state, task.status_at) = (state, Timestamp(n as i64));
+        Arc::new(task)
+    }
+
+    fn get(ended: &Ended, n: u128) -> bool {
+        ended.get(TaskId(Uuid::from_u128(n)), Timestamp(0)).is_some()
+    }
+
+    #[test]
+    fn the_last_ones_that_fit_are_kept() {
+        let ended = Ended::new(10 * size(&task(0, State::Completed, 1_000)));
+        for n in 1..=100 {
+            ended.keep(&task(n, State::Completed, 1_000));
+            ended.keep(&task(n, State::Completed, 1_000));
+        }
+        let kept: Vec<u128> = (1..=100).filter(|n| get(&ended, *n)).collect();
+        assert_eq!(kept, (91..=100).collect::<Vec<_>>());
+        assert!(ended.lock().bytes <= ended.room);
+        // One that takes too much of the room does not drive the others out.
+        ended.keep(&task(200, State::Completed, ended.room / SHARE));
+        assert!(!get(&ended, 200) && get(&ended, 91));
+    }
+
+    #[test]
+    fn a_task_that_may_change_is_not_kept() {
+        let ended = Ended::new(1 << 20);
+        for (n, state) in (1..).zip(State::ALL) {
+            ended.keep(&task(n, state, 10));
+            assert_eq!(get(&ended, n), state.is_terminal(), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_too_old_is_not_found() {
+        let ended = Ended::new(1 << 20);
+        ended.keep(&task(5, State::Failed, 10));
+        let id = TaskId(Uuid::from_u128(5));
+        assert!(ended.get(id, Timestamp(5)).is_some());
+        assert!(ended.get(id, Timestamp(6)).is_none());
+    }
+}
