@@ -118,6 +118,9 @@ impl Engine {
             queued_ever: AtomicU64::new(0),
             closing: watch::Sender::new(false),
         });
+        if let Some(news) = inner.store.news() {
+            tokio::spawn(upkeep::news_loop(Arc::clone(&inner), news));
+        }
         inner.beat().await?;
         inner.recount().await;
         tokio::spawn(upkeep::heartbeat_loop(Arc::clone(&inner)));

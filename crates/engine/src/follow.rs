@@ -7,7 +7,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -53,6 +56,8 @@ pub struct Follower {
     known: u64,
     /// Whether the log may hold more than the channel has told.
     look: bool,
+    /// The channel's `shaken` when it last looked.
+    shaken: u64,
     ended: bool,
 }
 
@@ -71,8 +76,9 @@ impl Follower {
         }
         let ended = row.state.is_terminal() && after == row.seq;
         let channel = hub.join(row.no);
+        let shaken = channel.shaken.load(Ordering::Acquire);
         let (task, id, known) = (row.no, row.id, row.seq);
-        Ok(Self { store, hub, closing, channel, task, id, cursor: after, known, look: true, ended })
+        Ok(Self { store, hub, closing, channel, task, id, cursor: after, known, look: true, shaken, ended })
     }
 
     /// The sequence number after which it continues.
@@ -93,6 +99,8 @@ impl Follower {
             let channel = Arc::clone(&self.channel);
             let mut changed = std::pin::pin!(channel.changed.notified());
             changed.as_mut().enable();
+            let shaken = channel.shaken.load(Ordering::Acquire);
+            self.look |= shaken != std::mem::replace(&mut self.shaken, shaken);
             let latest = match self.channel.after(self.cursor) {
                 Ok(batch) => return Ok(self.deliver(batch)),
                 Err(latest) => latest,
@@ -164,6 +172,27 @@ impl Hub {
         }
     }
 
+    /// Tells followers that the log goes up to `seq`, written elsewhere.
+    pub(crate) fn heard(&self, task: TaskNo, seq: u64) {
+        let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
+        if let Some(channel) = channel {
+            let mut recent = channel.lock();
+            recent.latest = recent.latest.max(seq);
+            drop(recent);
+            channel.changed.notify_waiters();
+        }
+    }
+
+    /// Tells all followers that something may have been written that nobody told of.
+    pub(crate) fn shake(&self) {
+        for shard in &self.shards {
+            for followed in lock(shard).values() {
+                followed.channel.shaken.fetch_add(1, Ordering::AcqRel);
+                followed.channel.changed.notify_waiters();
+            }
+        }
+    }
+
     fn join(&self, task: TaskNo) -> Arc<Channel> {
         let mut shard = lock(self.shard(task));
         let followed =
@@ -190,6 +219,8 @@ impl Hub {
 struct Channel {
     recent: Mutex<Recent>,
     changed: Notify,
+    /// How often the log had to be looked at whatever was told.
+    shaken: AtomicU64,
 }
 
 #[derive(Default)]

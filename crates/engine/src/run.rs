@@ -47,6 +47,8 @@ pub(crate) struct Run {
     /// Whether webhooks want to hear of commits.
     pub(crate) hooked: AtomicBool,
     canceled: AtomicBool,
+    /// Whether somebody else wrote to the task.
+    stirred: AtomicBool,
     shared: Mutex<Shared>,
 }
 
@@ -132,6 +134,7 @@ impl Run {
             agent: Notify::new(),
             hooked: AtomicBool::new(false),
             canceled: AtomicBool::new(false),
+            stirred: AtomicBool::new(false),
             shared: Mutex::new(Shared {
                 replay,
                 head,
@@ -345,6 +348,17 @@ impl Run {
         self.canceled.store(true, Ordering::Release);
         self.agent.notify_waiters();
         self.driver.notify_one();
+    }
+
+    /// Tells the run that another node wrote to its task: an answer, or the wish to cancel it.
+    pub(crate) fn stir(&self) {
+        self.stirred.store(true, Ordering::Release);
+        self.driver.notify_one();
+    }
+
+    /// Whether that was told since the last time.
+    pub(crate) fn take_stir(&self) -> bool {
+        self.stirred.swap(false, Ordering::AcqRel)
     }
 
     /// Tells the run an answer that is durable already.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::{
@@ -62,6 +63,15 @@ pub trait Store: Send + Sync + 'static {
     /// or that waited does not. A crash after the return leaves them to the next claim, after the lease.
     async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError>;
 
+    /// Tasks that `node` holds.
+    async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError>;
+
+    /// Tasks of `node` to which others wrote since their runner last did. What [`News`] tells at once is found
+    /// here, too, in case it was lost.
+    async fn stirred(&self, _node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        Ok(vec![])
+    }
+
     /// When the next task becomes due that nobody holds, if any.
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError>;
 
@@ -111,8 +121,34 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// What other processes do to the same store, from now on; for the first who asks. Nothing depends on it
+    /// but time: whatever it says, or fails to say, is found by looking.
+    fn news(&self) -> Option<mpsc::UnboundedReceiver<News>> {
+        None
+    }
+
     /// Finishes what was begun and lets go of the store.
     async fn close(&self) -> Result<(), StoreError>;
+}
+
+/// Something that another process did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// It wrote to a task, whose log goes up to `seq` now.
+    Task {
+        /// The store's number.
+        no: TaskNo,
+        /// The identity.
+        id: TaskId,
+        /// The last sequence number.
+        seq: u64,
+    },
+    /// A task became due that nobody holds.
+    Due,
+    /// A webhook has something to deliver.
+    Deliveries,
+    /// Some news may have been missed: all of them may have come.
+    Gap,
 }
 
 /// A number that the store gives to a task: short, for joins and log keys.

@@ -8,8 +8,23 @@ use std::{
 
 use nuncio_engine::{Agent, Catalog, Options, outbox::OutboxOptions};
 use nuncio_server::ServerOptions;
+use nuncio_store::PostgresOptions;
 
 use crate::{End, Running, Signals, StartError, running};
+
+/// Where tasks are kept.
+#[derive(Debug, Clone)]
+pub enum StorePlace {
+    /// In an SQLite database in this folder, for one server.
+    Sqlite(PathBuf),
+    /// In a PostgreSQL database, which any number of servers share.
+    Postgres {
+        /// Its address: `postgres://user@host:5432/database`.
+        url: String,
+        /// How to use it.
+        options: PostgresOptions,
+    },
+}
 
 /// A server that has not started yet.
 ///
@@ -20,7 +35,7 @@ pub struct Nuncio {
     pub(crate) listen: String,
     pub(crate) allow_remote: bool,
     pub(crate) data: PathBuf,
-    pub(crate) store_dir: Option<PathBuf>,
+    pub(crate) store: Option<StorePlace>,
     pub(crate) allow_private_webhooks: bool,
     pub(crate) options: Options,
     pub(crate) outbox: OutboxOptions,
@@ -42,7 +57,7 @@ impl Nuncio {
             listen: "127.0.0.1:8080".into(),
             allow_remote: false,
             data: "nuncio-data".into(),
-            store_dir: None,
+            store: None,
             allow_private_webhooks: false,
             options: Options::default(),
             outbox: OutboxOptions::default(),
@@ -93,8 +108,14 @@ impl Nuncio {
 
     /// Another folder for the tasks alone.
     #[must_use]
-    pub fn store_dir(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.store_dir = Some(dir.into());
+    pub fn store_dir(self, dir: impl Into<PathBuf>) -> Self {
+        self.store(StorePlace::Sqlite(dir.into()))
+    }
+
+    /// Where tasks are kept, if not in the data folder.
+    #[must_use]
+    pub fn store(mut self, place: StorePlace) -> Self {
+        self.store = Some(place);
         self
     }
 

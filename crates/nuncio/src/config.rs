@@ -16,7 +16,7 @@ use std::{
 };
 
 use nuncio::{
-    ServerOptions,
+    PostgresOptions, ServerOptions, StorePlace,
     engine::{Options, outbox::OutboxOptions},
 };
 
@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) allow_remote: bool,
     pub(crate) data: PathBuf,
     pub(crate) store: Option<StoreUrl>,
+    pub(crate) postgres: PostgresOptions,
     pub(crate) default_agent: Option<String>,
     pub(crate) agent_step: Duration,
     pub(crate) bench_agent: bool,
@@ -45,6 +46,8 @@ pub(crate) struct Config {
 pub(crate) enum StoreUrl {
     /// An SQLite database in a folder.
     Sqlite(PathBuf),
+    /// A PostgreSQL database.
+    Postgres(String),
 }
 
 /// How log lines look.
@@ -63,6 +66,7 @@ impl Default for Config {
             allow_remote: false,
             data: "./nuncio-data".into(),
             store: None,
+            postgres: PostgresOptions::default(),
             default_agent: None,
             agent_step: nuncio_agents::AgentOptions::default().step,
             bench_agent: false,
@@ -77,11 +81,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The folder with the tasks.
-    pub(crate) fn store_dir(&self) -> &Path {
+    /// Where the tasks are.
+    pub(crate) fn place(&self) -> StorePlace {
         match &self.store {
-            Some(StoreUrl::Sqlite(dir)) => dir,
-            None => &self.data,
+            Some(StoreUrl::Sqlite(dir)) => StorePlace::Sqlite(dir.clone()),
+            Some(StoreUrl::Postgres(url)) => {
+                StorePlace::Postgres { url: url.clone(), options: self.postgres.clone() }
+            }
+            None => StorePlace::Sqlite(self.data.clone()),
         }
     }
 }

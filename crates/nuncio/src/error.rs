@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use nuncio_engine::catalog::CatalogError;
-use nuncio_store::OpenError;
+use nuncio_store::{OpenError, PostgresError};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +34,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
     /// The engine cannot start.
     #[error(transparent)]
     Engine(#[from] nuncio_engine::Error),

@@ -29,10 +29,11 @@ pub mod data_dir;
 mod error;
 mod running;
 
-pub use builder::Nuncio;
+pub use builder::{Nuncio, StorePlace};
 pub use error::StartError;
 pub use nuncio_engine as engine;
 pub use nuncio_server::{HttpLimits, ServerOptions};
+pub use nuncio_store::PostgresOptions;
 pub use running::{End, Running, Signals};
 
 /// What an agent is written with.

@@ -17,8 +17,8 @@ use nuncio_client::{
     outbound::{Outbound, OutboundOptions},
 };
 use nuncio_engine::{Engine, Parts, clock::SystemClock, outbox::Outbox, store::Store};
-use nuncio_server::{Server, ServerOptions, push::HttpCourier};
-use nuncio_store::{SqliteOptions, SqliteStore};
+use nuncio_server::{Server, ServerOptions, push::HttpCourier, signature::SigningSecret};
+use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use crate::{
-    Nuncio, StartError,
+    Nuncio, StartError, StorePlace,
     data_dir::{self, Published},
 };
 
@@ -57,9 +57,8 @@ pub(crate) async fn start(nuncio: Nuncio) -> Result<Running, StartError> {
     let catalog = nuncio.catalog()?;
     let data = nuncio.data.clone();
     data_dir::make(&data)?;
-    let store_dir = nuncio.store_dir.as_ref().unwrap_or(&data);
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(store_dir, SqliteOptions::default())?);
-    let courier = Arc::new(courier(&nuncio)?);
+    let (store, secret) = open(&nuncio).await?;
+    let courier = Arc::new(courier(&nuncio, secret)?);
 
     let mut parts = Parts::new(store, catalog);
     parts.options = nuncio.options.clone();
@@ -76,11 +75,30 @@ pub(crate) async fn start(nuncio: Nuncio) -> Result<Running, StartError> {
     }
 }
 
-/// Whoever carries webhook deliveries, with the secret of this data folder.
-fn courier(nuncio: &Nuncio) -> Result<HttpCourier, StartError> {
+/// The store, and the secret that webhooks are signed with: that of the data folder, or the one that all nodes
+/// share.
+async fn open(nuncio: &Nuncio) -> Result<(Arc<dyn Store>, SigningSecret), StartError> {
+    let dir = match &nuncio.store {
+        None => &nuncio.data,
+        Some(StorePlace::Sqlite(dir)) => dir,
+        Some(StorePlace::Postgres { url, options }) => {
+            let store = PostgresStore::open(url, options.clone()).await?;
+            let own = data_dir::webhook_secret(&nuncio.data)?;
+            let shared = store.secret("webhooks", &own.reveal()).await.map_err(nuncio_engine::Error::from)?;
+            let secret = SigningSecret::parse(&shared).map_err(|error| {
+                StartError::System(format!("the shared webhook secret is damaged: {error}"))
+            })?;
+            return Ok((Arc::new(store), secret));
+        }
+    };
+    let store = SqliteStore::open(dir, SqliteOptions::default())?;
+    Ok((Arc::new(store), data_dir::webhook_secret(&nuncio.data)?))
+}
+
+/// Whoever carries webhook deliveries.
+fn courier(nuncio: &Nuncio, secret: SigningSecret) -> Result<HttpCourier, StartError> {
     let policy = AddressPolicy { allow_private: nuncio.allow_private_webhooks };
     let outbound = Outbound::new(OutboundOptions { policy, ..OutboundOptions::default() })?;
-    let secret = data_dir::webhook_secret(&nuncio.data)?;
     Ok(HttpCourier::new(outbound, secret, Arc::new(SystemClock)))
 }
 

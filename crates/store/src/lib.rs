@@ -1,8 +1,10 @@
-//! Where tasks live: SQLite (embedded), and one conformance suite that every backend passes.
+//! Where tasks live: SQLite (embedded), PostgreSQL (many nodes), and one conformance suite that every backend passes.
 //!
 //! The contract is `nuncio_engine::store::Store`. A backend interprets no event and knows no protocol.
 
 pub mod conformance;
+mod postgres;
 mod sqlite;
 
+pub use postgres::{OpenError as PostgresError, PostgresOptions, PostgresStore, TimeSource};
 pub use sqlite::{OpenError, SqliteOptions, SqliteStore};

@@ -9,6 +9,7 @@ use std::{
 };
 
 use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
 
 use super::check_id;
 use crate::{
@@ -272,16 +273,30 @@ impl Inner {
         change.head = Some(work.head.encode());
         change.journal.clone_from(&work.journal);
         change.run = if ended { RunChange::Rest } else { RunChange::Lease(self.node) };
-        // Before the commit: a cancel may follow it at once and has to find the run.
-        let entered = (!ended).then(|| self.enter(&run));
-        let committed = self.store.commit(change).await?;
-        for entry in &work.entries[1..] {
-            task.apply(entry);
+        let entries = Arc::clone(&work.entries);
+        if ended {
+            let committed = self.store.commit(change).await?;
+            self.announce(&run, &committed, &entries);
+        } else {
+            // In a task of its own: whoever asked may hang up meanwhile, and what is kept has to be run. Entered
+            // before the commit: a cancel may follow it at once and has to find the run.
+            let (kept, told) = oneshot::channel();
+            let (engine, entered) = (Arc::clone(self), self.enter(&run));
+            tokio::spawn(async move {
+                let committed = match engine.store.commit(change).await {
+                    Ok(committed) => committed,
+                    Err(error) => return drop(kept.send(Err(error))),
+                };
+                engine.announce(&run, &committed, &work.entries);
+                run.done(&work);
+                drop(work);
+                let _ = kept.send(Ok(()));
+                driver.drive(Lease::new(engine, &committed), entered).await;
+            });
+            told.await.map_err(|_| Error::Internal("the commit of a new task was given up".into()))??;
         }
-        self.announce(&run, &committed, &work.entries);
-        if let Some(entered) = entered {
-            run.done(&work);
-            tokio::spawn(driver.drive(Lease::new(Arc::clone(self), &committed), entered));
+        for entry in &entries[1..] {
+            task.apply(entry);
         }
         Ok(task)
     }

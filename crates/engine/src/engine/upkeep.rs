@@ -1,13 +1,22 @@
-//! What an engine does by the clock: it says that it lives, and forgets what is old.
+//! What an engine does beside its work: it says that it lives, looks after its tasks, hears what other nodes do,
+//! and forgets what is old.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
+
+use tokio::sync::mpsc;
 
 use super::{Inner, closed};
-use crate::{clock::Timestamp, error::Error};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    store::{Change, CommitError, Guard, News, RunChange, TaskKey},
+    task::TaskId,
+};
 
 /// Keeps this node's leases.
 pub(super) async fn heartbeat_loop(engine: Arc<Inner>) {
     let mut closing = engine.closing();
+    let mut strays = HashSet::new();
     loop {
         tokio::select! {
             () = tokio::time::sleep(engine.options.lease / 3) => {}
@@ -16,6 +25,44 @@ pub(super) async fn heartbeat_loop(engine: Arc<Inner>) {
         }
         if let Err(error) = engine.beat().await {
             tracing::warn!(%error, "no sign of life reached the store");
+            continue;
+        }
+        match engine.look_after(strays).await {
+            Ok(found) => strays = found,
+            Err(error) => {
+                tracing::warn!(%error, "this node's tasks could not be looked through");
+                strays = HashSet::new();
+            }
+        }
+    }
+}
+
+/// Passes on what other nodes do. All of it is found by looking, too; this is only sooner.
+pub(super) async fn news_loop(engine: Arc<Inner>, mut news: mpsc::UnboundedReceiver<News>) {
+    let mut closing = engine.closing();
+    loop {
+        let news = tokio::select! {
+            news = news.recv() => news,
+            () = closed(&mut closing) => return,
+        };
+        match news {
+            None => return,
+            Some(News::Task { no, id, seq }) => {
+                engine.hub.heard(no, seq);
+                if let Some(run) = engine.local_run(id) {
+                    run.stir();
+                }
+            }
+            Some(News::Due) => engine.claims.notify_one(),
+            Some(News::Deliveries) => engine.outbox.notify_one(),
+            Some(News::Gap) => {
+                engine.hub.shake();
+                for run in engine.lock_runs().values() {
+                    run.stir();
+                }
+                engine.claims.notify_one();
+                engine.outbox.notify_one();
+            }
         }
     }
 }
@@ -47,5 +94,34 @@ impl Inner {
     pub(super) async fn beat(&self) -> Result<(), Error> {
         let until = self.clock.now().after(self.options.lease);
         Ok(self.store.heartbeat(self.node, until).await?)
+    }
+
+    /// Tells runs what others wrote to their tasks, in case no news came of it; and gives tasks back that this
+    /// node holds without running them, which no living node would take otherwise. That happens where a commit
+    /// was done although it seemed to have failed. `before`: those that were found like that the last time.
+    async fn look_after(&self, before: HashSet<TaskId>) -> Result<HashSet<TaskId>, Error> {
+        for id in self.store.stirred(self.node).await? {
+            if let Some(run) = self.local_run(id) {
+                run.stir();
+            }
+        }
+        let mut strays: HashSet<TaskId> = self.store.held(self.node).await?.into_iter().collect();
+        strays.retain(|id| self.local_run(*id).is_none());
+        // One that was claimed a moment ago is about to be run.
+        for id in strays.intersection(&before) {
+            let Some(row) = self.store.row(&TaskKey::Id(*id)).await? else { continue };
+            if row.node != Some(self.node) || self.local_run(*id).is_some() {
+                continue;
+            }
+            tracing::warn!(task = %id, "a task that nobody here runs is given back");
+            let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+            change.run = RunChange::Due(self.clock.now());
+            match self.store.commit(change).await {
+                Ok(_) => self.due(self.clock.now()),
+                Err(CommitError::Store(error)) => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        Ok(strays)
     }
 }

@@ -798,6 +798,9 @@ impl Store for Memory {
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         unreachable!("not for the outbox")
     }
+    async fn held(&self, _: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        unreachable!("not for the outbox")
+    }
     async fn load(&self) -> Result<Load, StoreError> {
         unreachable!("not for the outbox")
     }

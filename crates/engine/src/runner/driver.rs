@@ -103,6 +103,7 @@ impl Driver {
             if engine.is_closing() {
                 return Err(Stop::HandBack);
             }
+            lease.behind |= run.take_stir();
             if lease.behind {
                 Box::pin(lease.catch_up(&run)).await?;
             }

@@ -13,7 +13,9 @@ use futures_util::FutureExt;
 use nuncio_engine::{
     AgentError, Chunk, Engine, Error, Level, List, Message, Outcome, State, Task, TaskContext,
     clock::Timestamp,
-    store::{Change, CommitError, Guard, JournalRecord, NodeId, RunChange, StoreError, TaskKey},
+    event::{self, Entry, Event},
+    store::{Change, CommitError, Guard, JournalRecord, NewTask, NodeId, RunChange, StoreError, TaskKey},
+    task::TaskId,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -384,6 +386,35 @@ async fn every_outcome_is_its_own_end() {
     check("canceled", State::Canceled, "words").await;
     check("error", State::Failed, "words").await;
     check("gave up", State::Canceled, "").await;
+}
+
+/// As after a commit that was done although it seemed to have failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_this_node_holds_and_does_not_run_is_taken_up() {
+    let world = World::new()
+        .options(|options| options.lease = Duration::from_millis(150))
+        .agent("worker", async |_: TaskContext| Ok(Outcome::said("done")));
+    let engine = world.start().await;
+    let id = TaskId(Uuid::now_v7());
+    let mut change = Change::new(Guard::Create(Box::new(NewTask {
+        id,
+        client_id: None,
+        owner: "local".into(),
+        context: None,
+        agent: "worker".into(),
+        parent: None,
+        idempotency: None,
+        webhooks: vec![],
+        created_at: engine.clock().now(),
+    })));
+    let born = Entry(engine.clock().now(), Event::Message(said("go")));
+    change.events = Some(event::encode(&[born]));
+    change.state = Some((State::Submitted, engine.clock().now()));
+    change.head = Some(r#"{"dialect":"engine","agent_version":"1","can_ask":true}"#.into());
+    change.run = RunChange::Lease(engine.node());
+    engine.store().commit(change).await.unwrap();
+    until("it has ended", async || (engine.task(id).await.state == State::Completed).then_some(())).await;
+    engine.checked(id).await;
 }
 
 // --------------------------------------------------------------------------------------------- admission

@@ -106,6 +106,26 @@ async fn nobody_hears_of_what_is_not_durable() {
     assert!(matches!(within(follower.next()).await.unwrap(), Next::Batch(_)));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_whose_sender_hangs_up_is_run_all_the_same() {
+    let (world, gate) = (echo(), Gate::new());
+    let store = gate.on(world.open().await, Moment::Before, |change| matches!(change.guard, Guard::Create(_)));
+    let engine = world.start_on(store).await;
+    let sending = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.send(to("curious", "go")).await }
+    });
+    gate.arrival().await;
+    sending.abort();
+    assert!(sending.await.unwrap_err().is_cancelled());
+    gate.open();
+    until("it asks", async || {
+        let list = engine.list(&me(), List { page_size: 1, ..Default::default() }).await.unwrap();
+        list.tasks.first().filter(|task| task.state == State::InputRequired).map(|_| ())
+    })
+    .await;
+}
+
 // -------------------------------------------------------------------------------------------- repetition
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -507,6 +507,18 @@ impl Store for Hooked {
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.store.next_due().await
     }
+    async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        self.store.held(node).await
+    }
+    async fn stirred(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        self.store.stirred(node).await
+    }
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+    fn news(&self) -> Option<tokio::sync::mpsc::UnboundedReceiver<nuncio_engine::store::News>> {
+        self.store.news()
+    }
     async fn load(&self) -> Result<Load, StoreError> {
         self.store.load().await
     }

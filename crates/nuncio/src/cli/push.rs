@@ -5,12 +5,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use nuncio::data_dir::Published;
+use nuncio::{StorePlace, data_dir::Published};
 use nuncio_engine::{
     clock::{Clock as _, SystemClock},
-    store::Store as _,
+    store::Store,
 };
-use nuncio_store::{SqliteOptions, SqliteStore};
+use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 
 use super::{
@@ -90,7 +90,7 @@ impl Command {
 /// Where dead letters are asked for.
 enum Desk {
     Server { published: Published, http: reqwest::Client },
-    Store(SqliteStore),
+    Store(Box<dyn Store>),
 }
 
 impl Desk {
@@ -103,14 +103,23 @@ impl Desk {
                 return Ok(Self::Server { published, http });
             }
         }
-        let dir = config.store_dir();
-        if !dir.join("nuncio.db").is_file() {
-            let why =
-                format!("there is no server and no store in {}: --data names another folder", dir.display());
-            return Err(CliError::Store(why));
-        }
-        let store = SqliteStore::open(dir, SqliteOptions::default());
-        store.map(Self::Store).map_err(|error| CliError::Store(error.to_string()))
+        let broken = |error: &dyn std::fmt::Display| CliError::Store(error.to_string());
+        let store: Box<dyn Store> = match config.place() {
+            StorePlace::Postgres { url, options } => {
+                Box::new(PostgresStore::open(&url, options).await.map_err(|error| broken(&error))?)
+            }
+            StorePlace::Sqlite(dir) => {
+                if !dir.join("nuncio.db").is_file() {
+                    return Err(CliError::Store(format!(
+                        "there is no server and no store in {}: --data names another folder",
+                        dir.display()
+                    )));
+                }
+                let store = SqliteStore::open(&dir, SqliteOptions::default());
+                Box::new(store.map_err(|error| broken(&error))?)
+            }
+        };
+        Ok(Self::Store(store))
     }
 
     async fn dead_letters(&self) -> Result<Value, CliError> {

@@ -114,23 +114,22 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
 }
 
 fn server(config: Config) -> Nuncio {
+    let place = config.place();
     let Config { mut server, .. } = config;
     server.metrics = metrics().map(|handle| {
         let render: Arc<dyn Fn() -> String + Send + Sync> = Arc::new(move || handle.render());
         render
     });
-    let mut nuncio = Nuncio::new()
+    let nuncio = Nuncio::new()
         .agents(agents(&config.agent_step, config.bench_agent))
         .listen(config.listen)
         .allow_remote(config.allow_remote)
         .data(config.data)
+        .store(place)
         .allow_private_webhooks(config.allow_private_webhooks)
         .options(config.engine)
         .outbox_options(config.outbox)
         .server_options(server);
-    if let Some(config::StoreUrl::Sqlite(dir)) = config.store {
-        nuncio = nuncio.store_dir(dir);
-    }
     match config.default_agent {
         Some(name) => nuncio.default_agent(name),
         None => nuncio,

@@ -86,9 +86,21 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("data", Shape::Text, "DIR", "The folder in which everything is kept",
         |config| Some(config.data.display().to_string()),
         |config, text| { config.data = text.into(); Ok(()) }),
-    row("store", Shape::Text, "URL", "Where tasks are kept, if not in the data folder: sqlite:DIR",
-        |config| config.store.as_ref().map(|StoreUrl::Sqlite(dir)| format!("sqlite:{}", dir.display())),
+    row("store", Shape::Text, "URL", "Where tasks are kept, if not in the data folder: sqlite:DIR, or postgres://USER@HOST/DATABASE for many servers",
+        |config| config.store.as_ref().map(|url| match url {
+            StoreUrl::Sqlite(dir) => format!("sqlite:{}", dir.display()),
+            StoreUrl::Postgres(url) => url.clone(),
+        }),
         |config, text| store(text).map(|url| config.store = Some(url))),
+    row("store-schema", Shape::Text, "NAME", "The schema of the PostgreSQL database that holds the tables",
+        |config| Some(config.postgres.schema.clone()),
+        |config, text| { config.postgres.schema = text.into(); Ok(()) }),
+    field!("store-readers", whole, "Connections to PostgreSQL for everything but commits", postgres.readers),
+    field!("store-writers", whole, "Connections to PostgreSQL for commits", postgres.writers),
+    field!("store-patience", duration, "How long a request waits for a PostgreSQL that is slow or away", postgres.patience),
+    row("allow-unsafe-store", Shape::List, "SETTINGS", "Settings of PostgreSQL that may be off although a crash can then lose what was acknowledged: fsync, full_page_writes, synchronous_commit",
+        |config| Some(config.postgres.allow_unsafe.join(",")),
+        |config, text| unsafe_settings(text).map(|names| config.postgres.allow_unsafe = names)),
     row("public-url", Shape::Text, "URL", "The address that cards name, where clients use another than the server listens on",
         |config| config.server.public_url.clone(),
         |config, text| public_url(text).map(|url| config.server.public_url = Some(url))),
@@ -181,10 +193,18 @@ fn store(text: &str) -> Result<StoreUrl, String> {
             let dir = dir.strip_prefix("//").unwrap_or(dir);
             Ok(StoreUrl::Sqlite(PathBuf::from(dir)))
         }
-        Some(("postgres" | "postgresql", _)) => {
-            Err("PostgreSQL is not in this version: leave it out for SQLite in the data folder, or name a folder with sqlite:DIR".into())
+        Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
+            Ok(StoreUrl::Postgres(text.into()))
         }
-        _ => Err(format!("expected sqlite:DIR, not {text:?}")),
+        _ => Err(format!("expected sqlite:DIR or postgres://USER@HOST/DATABASE, not {text:?}")),
+    }
+}
+
+fn unsafe_settings(text: &str) -> Result<Vec<String>, String> {
+    let known = ["fsync", "full_page_writes", "synchronous_commit"];
+    match list(text).into_iter().find(|name| !known.contains(&name.as_str())) {
+        Some(unknown) => Err(format!("{unknown:?} is none of {}", known.join(", "))),
+        None => Ok(list(text)),
     }
 }
 

@@ -45,7 +45,15 @@ pub use self::{
 #[macro_export]
 macro_rules! conformance {
     ($fresh:path) => {
-        $crate::conformance! { $fresh:
+        $crate::for_each_check! { $crate::conformance_tests, $fresh }
+    };
+}
+
+/// Hands something and the names of all checks to a macro, for backends whose tests need more than a place.
+#[macro_export]
+macro_rules! for_each_check {
+    ($tests:path, $given:path) => {
+        $tests! { $given:
             a_change_leaves_what_it_does_not_name
             a_created_task_reads_back_whole
             a_dead_letter_blocks_nothing
@@ -83,6 +91,11 @@ macro_rules! conformance {
             webhooks_follow_the_log
         }
     };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
     ($fresh:path: $($check:ident)*) => {
         $(
             #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use nuncio_engine::{
     clock::Timestamp,
     store::{Claimed, Load, NodeId},
+    task::TaskId,
 };
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
@@ -98,6 +99,15 @@ fn dead_nodes(session: &Session, claiming: NodeId, now: Timestamp) -> Result<Vec
         last = node.to_vec();
     }
     Ok(dead)
+}
+
+/// Tasks that a node holds.
+pub(super) fn held(conn: &Connection, node: NodeId) -> Result<Vec<TaskId>> {
+    conn.prepare_cached(
+        "SELECT id FROM task INDEXED BY task_due WHERE node = ?1 AND due_at IS NOT NULL ORDER BY due_at",
+    )?
+    .query_map([node.0.as_bytes()], |row| read::task_id(row, 0))?
+    .collect()
 }
 
 /// When the next task becomes due that nobody holds.

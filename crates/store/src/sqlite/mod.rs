@@ -171,6 +171,10 @@ impl Store for SqliteStore {
         self.writer.write(0, move |session| lease::claim(session, node, now, limit)).await
     }
 
+    async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        self.scan(move |conn, _| lease::held(conn, node)).await
+    }
+
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.read(|conn, _| lease::next_due(conn))
     }

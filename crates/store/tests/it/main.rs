@@ -1,7 +1,8 @@
-//! The SQLite backend: the suite of all backends, and what only a file can get wrong.
+//! The backends: the suite of all of them, what only a file can get wrong, and what only a shared database can.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod conformance;
 mod disk;
 mod model;
+mod postgres;

@@ -1,0 +1,260 @@
+//! A batch of changes as the arguments of `commit_batch`, and what it answers.
+
+use bytes::Bytes;
+use nuncio_engine::{
+    store::{Change, CommitError, Committed, Guard, News, RunChange, StoreError, TaskNo},
+    task::TaskId,
+};
+use tokio_postgres::{Client, Row, Statement};
+use uuid::Uuid;
+
+use super::{
+    clock::Clock,
+    names::{Names, Of},
+    tenant,
+};
+
+/// The cap on a task's log and journal.
+pub(super) const MAX_SEQ: i64 = (1 << 20) - 1;
+
+/// The statement that commits a batch.
+pub(super) const COMMIT: &str = "SELECT ord, code, no, first_seq, seq, version, epoch, cancel, unfolded, other, digest, hooked \
+     FROM commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
+     $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)";
+
+/// Changes in columns.
+#[derive(Default)]
+pub(super) struct Columns<'a> {
+    given: Option<i64>,
+    tenant: Vec<i32>,
+    no: Vec<Option<i64>>,
+    version: Vec<Option<i64>>,
+    epoch: Vec<Option<i64>>,
+    events: Vec<i64>,
+    bytes: Vec<Option<&'a [u8]>>,
+    state: Vec<Option<i16>>,
+    status_at: Vec<Option<i64>>,
+    head: Vec<Option<&'a [u8]>>,
+    run: Vec<i16>,
+    node: Vec<Option<Uuid>>,
+    due_in: Vec<Option<i64>>,
+    cancel: Vec<Option<bool>>,
+    records: Vec<i32>,
+    id: Vec<Option<Uuid>>,
+    agent: Vec<Option<i32>>,
+    created_at: Vec<Option<i64>>,
+    context: Vec<Option<&'a str>>,
+    client_id: Vec<Option<&'a str>>,
+    key: Vec<Option<&'a str>>,
+    digest: Vec<Option<&'a [u8]>>,
+    parent: Vec<Option<Uuid>>,
+    journal: (Vec<i32>, Vec<&'a [u8]>),
+    hooks: (Vec<i32>, Vec<&'a str>, Vec<i64>, Vec<&'a [u8]>),
+}
+
+impl<'a> Columns<'a> {
+    /// Writes changes side by side. Names are looked up on the way.
+    pub(super) async fn of(
+        changes: impl Iterator<Item = &'a Change> + Clone,
+        client: &Client,
+        names: &Names,
+        clock: &Clock,
+    ) -> Result<Self, StoreError> {
+        let mut columns = Self::default();
+        for (_, at) in changes.clone().filter_map(|change| change.state) {
+            clock.told(at);
+        }
+        columns.given = clock.given();
+        for (ord, change) in (1..).zip(changes) {
+            columns.push_guard(change, client, names).await?;
+            columns.push_change(ord, change, clock);
+        }
+        Ok(columns)
+    }
+
+    async fn push_guard(
+        &mut self,
+        change: &'a Change,
+        client: &Client,
+        names: &Names,
+    ) -> Result<(), StoreError> {
+        let (task, version, epoch) = match &change.guard {
+            Guard::Create(new) => {
+                self.tenant.push(names.number(client, Of::Owner, &new.owner).await?);
+                self.agent.push(Some(names.number(client, Of::Agent, &new.agent).await?));
+                let own = |context: &&str| TaskId::of_own_context(context) == Some(new.id);
+                self.context.push(new.context.as_deref().filter(|context| !own(context)));
+                self.client_id.push(new.client_id.as_deref());
+                self.key.push(new.idempotency.as_ref().map(|(key, _)| key.as_str()));
+                self.digest.push(new.idempotency.as_ref().map(|(_, digest)| &digest[..]));
+                self.parent.push(new.parent.map(|parent| parent.0));
+                self.id.push(Some(new.id.0));
+                self.created_at.push(Some(new.created_at.0));
+                let ord = self.tenant.len() as i32;
+                for hook in &new.webhooks {
+                    self.hooks.0.push(ord);
+                    self.hooks.1.push(&hook.id);
+                    self.hooks.2.push(hook.cursor as i64);
+                    self.hooks.3.push(&hook.config);
+                }
+                self.no.push(None);
+                self.version.push(None);
+                self.epoch.push(None);
+                return Ok(());
+            }
+            Guard::Version { task, version } => (*task, Some(*version as i64), None),
+            Guard::Runner { task, epoch } => (*task, None, Some(*epoch as i64)),
+        };
+        self.tenant.push(tenant(task));
+        self.no.push(Some(task.0));
+        self.version.push(version);
+        self.epoch.push(epoch);
+        self.id.push(None);
+        self.agent.push(None);
+        self.created_at.push(None);
+        self.context.push(None);
+        self.client_id.push(None);
+        self.key.push(None);
+        self.digest.push(None);
+        self.parent.push(None);
+        Ok(())
+    }
+
+    fn push_change(&mut self, ord: i32, change: &'a Change, clock: &Clock) {
+        let events = change.events.as_ref().filter(|events| events.count > 0);
+        self.events.push(events.map_or(0, |events| events.count.into()));
+        self.bytes.push(events.map(|events| &*events.bytes));
+        self.state.push(change.state.map(|(state, _)| state.code().into()));
+        self.status_at.push(change.state.map(|(_, at)| at.0));
+        self.head.push(change.head.as_deref());
+        let (run, node, due_in) = match change.run {
+            RunChange::Keep => (0, None, None),
+            RunChange::Lease(node) => (1, Some(node.0), None),
+            // What is past is due now: a node whose clock is behind must not keep others from it.
+            RunChange::Due(at) => (2, None, Some(clock.distance(at))),
+            RunChange::Rest => (3, None, None),
+        };
+        self.run.push(run);
+        self.node.push(node);
+        self.due_in.push(due_in);
+        self.cancel.push(change.cancel);
+        self.records.push(change.journal.len() as i32);
+        for record in &change.journal {
+            self.journal.0.push(ord);
+            self.journal.1.push(&record.0);
+        }
+    }
+
+    /// Commits them.
+    pub(super) async fn commit(
+        &self,
+        client: &Client,
+        statement: &Statement,
+        writer: Uuid,
+        batch: Uuid,
+        slot: i16,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let (journal, hooks) = (&self.journal, &self.hooks);
+        client
+            .query(
+                statement,
+                &[
+                    &writer,
+                    &batch,
+                    &self.given,
+                    &slot,
+                    &MAX_SEQ,
+                    &self.tenant,
+                    &self.no,
+                    &self.version,
+                    &self.epoch,
+                    &self.events,
+                    &self.bytes,
+                    &self.state,
+                    &self.status_at,
+                    &self.head,
+                    &self.run,
+                    &self.node,
+                    &self.due_in,
+                    &self.cancel,
+                    &self.records,
+                    &self.id,
+                    &self.agent,
+                    &self.created_at,
+                    &self.context,
+                    &self.client_id,
+                    &self.key,
+                    &self.digest,
+                    &self.parent,
+                    &journal.0,
+                    &journal.1,
+                    &hooks.0,
+                    &hooks.1,
+                    &hooks.2,
+                    &hooks.3,
+                ],
+            )
+            .await
+    }
+}
+
+/// What became of a change.
+pub(super) struct Outcome {
+    /// Its place in the batch.
+    pub(super) place: usize,
+    pub(super) result: Result<Committed, CommitError>,
+    /// The task, where it existed before.
+    task: Option<TaskId>,
+    /// Whether webhooks have something to deliver.
+    hooked: bool,
+}
+
+pub(super) fn outcome(row: &Row) -> Outcome {
+    let number = |column: usize| row.get::<_, i64>(column).cast_unsigned();
+    let ord: i32 = row.get(0);
+    let result = match row.get::<_, i16>(1) {
+        0 => Ok(Committed {
+            task: TaskNo(row.get(2)),
+            first_seq: number(3),
+            seq: number(4),
+            version: number(5),
+            epoch: number(6),
+            cancel: row.get(7),
+            unfolded: number(8),
+        }),
+        1 => match row.get::<_, Option<Uuid>>(9) {
+            Some(task) => {
+                let digest: Option<Vec<u8>> = row.get(10);
+                let digest = digest.and_then(|digest| digest.try_into().ok());
+                Err(CommitError::Exists { task: TaskId(task), digest })
+            }
+            // It was deleted between the two looks.
+            None => Err(StoreError::Unavailable("a task of that name is being deleted".into()).into()),
+        },
+        2 => Err(CommitError::Moved),
+        3 => Err(CommitError::Fenced),
+        4 => Err(CommitError::Ended),
+        5 => Err(CommitError::Gone),
+        _ => Err(CommitError::LogFull(MAX_SEQ as u64)),
+    };
+    let task = row.get::<_, Option<Uuid>>(9).map(TaskId);
+    Outcome { place: ord as usize - 1, result, task, hooked: row.get(11) }
+}
+
+impl Outcome {
+    /// What other nodes want to know of it. Nobody follows a task that has just been made.
+    pub(super) fn news(&self, change: &Change) -> impl Iterator<Item = News> {
+        let done = self.result.as_ref().ok();
+        let task = done.zip(self.task).map(|(done, id)| News::Task { no: done.task, id, seq: done.seq });
+        let due = done.filter(|_| matches!(change.run, RunChange::Due(_))).map(|_| News::Due);
+        let deliveries = done.filter(|_| self.hooked).map(|_| News::Deliveries);
+        task.into_iter().chain(due).chain(deliveries)
+    }
+}
+
+/// About how large a change is.
+pub(super) fn weight(change: &Change) -> usize {
+    let events = change.events.as_ref().map_or(0, |events| events.bytes.len());
+    let journal: usize = change.journal.iter().map(|record| record.0.len()).sum();
+    events + journal + change.head.as_ref().map_or(0, Bytes::len)
+}

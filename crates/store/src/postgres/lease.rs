@@ -1,0 +1,98 @@
+//! Who runs what: heartbeats and claims, and what is due or too old.
+
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{Claimed, Load, NodeId, StoreError},
+    task::TaskId,
+};
+
+use super::{
+    clock::Clock,
+    pool::Pool,
+    read::{number, select_row, task_row},
+};
+
+/// Notes that a node is alive until then; how many others are.
+pub(super) async fn heartbeat(
+    pool: &Pool,
+    clock: &Clock,
+    node: NodeId,
+    until: Timestamp,
+) -> Result<i64, StoreError> {
+    let sql = "WITH me AS (
+             INSERT INTO node (id, alive_until) VALUES ($1, time_or($2) + $3)
+             ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until
+           ), gone AS (
+             -- Long dead, and nobody's lease depends on it: without a row a node is as dead.
+             DELETE FROM node WHERE id <> $1 AND alive_until < time_or($2) - 86400000
+           ), idle AS (
+             DELETE FROM writer WHERE at < time_or($2) - 86400000
+           )
+           SELECT count(*) FROM node WHERE id <> $1 AND alive_until >= time_or($2)";
+    let row = pool.read_one(sql, &[&node.0, &clock.given(), &clock.distance(until)]).await?;
+    Ok(row.map_or(0, |row| row.get(0)))
+}
+
+/// Leases due tasks to a node.
+pub(super) async fn claim(
+    pool: &Pool,
+    clock: &Clock,
+    node: NodeId,
+    limit: usize,
+) -> Result<Vec<Claimed>, StoreError> {
+    let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+    let sql = select_row!("claim_tasks($1, $2, $3) t", "ORDER BY t.due_at, t.no");
+    let rows = pool.run(sql, &[&node.0, &clock.given(), &limit]).await?;
+    rows.iter().map(|row| task_row(row).map(|row| Claimed { row })).collect()
+}
+
+/// Tasks that a node holds.
+pub(super) async fn held(pool: &Pool, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+    let rows = pool.read("SELECT id FROM task WHERE node = $1 AND due_at IS NOT NULL", &[&node.0]).await?;
+    Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
+}
+
+/// Tasks of a node to which others wrote since their runner last did.
+pub(super) async fn stirred(pool: &Pool, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+    let rows = pool.read("SELECT id FROM task WHERE node = $1 AND stirred", &[&node.0]).await?;
+    Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
+}
+
+/// When the next task becomes due that nobody holds.
+pub(super) async fn next_due(pool: &Pool, clock: &Clock) -> Result<Option<Timestamp>, StoreError> {
+    let sql = "SELECT min(due_at) - time_or($1) FROM task WHERE node IS NULL AND due_at IS NOT NULL";
+    let row = pool.read_one(sql, &[&clock.given()]).await?;
+    Ok(row.and_then(|row| row.get::<_, Option<i64>>(0)).map(|distance| clock.at(distance)))
+}
+
+/// How much there is to do. Tasks that sleep until later are live, not queued.
+pub(super) async fn load(pool: &Pool, clock: &Clock) -> Result<Load, StoreError> {
+    let sql = "SELECT (SELECT count(*) FROM task WHERE node IS NULL AND due_at <= time_or($1)),
+           (SELECT coalesce(sum(n), 0)::bigint FROM tally WHERE state < 4)";
+    let row = pool.read_one(sql, &[&clock.given()]).await?;
+    Ok(row.map_or_else(Load::default, |row| Load { queued: number(&row, 0), live: number(&row, 1) }))
+}
+
+/// Deletes what ended before that time; how many.
+pub(super) async fn expire(
+    pool: &Pool,
+    clock: &Clock,
+    before: Timestamp,
+    limit: usize,
+) -> Result<u64, StoreError> {
+    /// Tasks deleted in one transaction at most.
+    const CHUNK: usize = 64;
+    let mut deleted = 0;
+    while deleted < limit as u64 {
+        let chunk = CHUNK.min(limit - deleted as usize);
+        let sql = "SELECT expire_tasks(time_or($1) + $2, $3)";
+        let params = (clock.given(), clock.distance(before), chunk as i32);
+        let gone = pool.run(sql, &[&params.0, &params.1, &params.2]).await?;
+        let gone = gone.first().map_or(0, |row| number(row, 0));
+        deleted += gone;
+        if gone < chunk as u64 {
+            break;
+        }
+    }
+    Ok(deleted)
+}

@@ -1,0 +1,275 @@
+//! The store for many nodes: one PostgreSQL that all of them share.
+//!
+//! `writer` gathers commits into batches, one transaction and one round trip each; `pool` reads; `bell` tells
+//! other nodes what was committed, and hears it from them. What must be decided under a lock is decided by
+//! functions in the database (`migrations/postgres`), and so is everything that has to do with time: a node
+//! whose clock is wrong steals nothing.
+
+mod batch;
+mod bell;
+mod clock;
+mod error;
+mod lease;
+mod list;
+mod names;
+mod outbox;
+mod pool;
+mod read;
+mod schema;
+mod writer;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{
+        Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, Guard, JournalRecord,
+        ListPage, ListQuery, Load, News, NodeId, Opened, Settled, Store, StoreError, StoredBatch, TaskKey,
+        TaskNo, TaskRow, Webhook, WebhookError,
+    },
+    task::TaskId,
+};
+use tokio::sync::mpsc;
+
+use self::{bell::Bell, clock::Clock, names::Names, pool::Pool, writer::Writer};
+pub use self::{clock::TimeSource, error::OpenError};
+
+/// How to open the store. The defaults are what was measured to be good.
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    /// The PostgreSQL schema that holds the tables; made if it is missing. Several deployments can share a
+    /// database under different schemas.
+    pub schema: String,
+    /// Connections for everything but commits.
+    pub readers: usize,
+    /// Connections for commits. Each has one batch under way at a time.
+    pub writers: usize,
+    /// How long a request waits for a database that is slow or away before it is told to come again.
+    pub patience: Duration,
+    /// Settings of the server that may be unsafe, by name (`fsync`, `full_page_writes`, `synchronous_commit`).
+    /// What was acknowledged can be lost then.
+    pub allow_unsafe: Vec<String>,
+    /// Whose clock counts.
+    pub time: TimeSource,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            schema: "nuncio".into(),
+            readers: 8,
+            writers: 2,
+            patience: Duration::from_secs(5),
+            allow_unsafe: vec![],
+            time: TimeSource::Database,
+        }
+    }
+}
+
+/// The shared backend of `Store`.
+pub struct PostgresStore {
+    pool: Pool,
+    names: Arc<Names>,
+    clock: Arc<Clock>,
+    writer: Writer,
+    bell: Bell,
+    news: Mutex<Option<mpsc::UnboundedReceiver<News>>>,
+    patience: Duration,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Opens the store at a `postgres://` URL and brings its schema up to date. Refuses a server that would
+    /// lose what it acknowledged, and a schema of a newer version.
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
+        let config = pool::config(url, &options.schema)?;
+        let tls = pool::tls();
+        schema::prepare(&config, &tls, &options).await?;
+        let clock = Arc::new(Clock::new(options.time));
+        let pool = Pool::new(&config, &tls, options.readers, options.patience)?;
+        let names = Arc::new(Names::default());
+        let (bell, news) = Bell::hang(config.clone(), tls.clone(), &options.schema);
+        let connect = pool::Connect { config, tls };
+        let desk = writer::Desk {
+            connect,
+            names: Arc::clone(&names),
+            clock: Arc::clone(&clock),
+            bell: bell.clone(),
+            patience: options.patience,
+        };
+        let writer = Writer::start(desk, options.writers);
+        let news = Mutex::new(Some(news));
+        Ok(Self { pool, names, clock, writer, bell, news, patience: options.patience })
+    }
+
+    /// A secret that all nodes share: the one that is there, or `candidate` from now on.
+    pub async fn secret(&self, name: &str, candidate: &str) -> Result<String, StoreError> {
+        let sql = "INSERT INTO secret (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        self.pool.run(sql, &[&name, &candidate]).await?;
+        let found = self.pool.read_one("SELECT value FROM secret WHERE name = $1", &[&name]).await?;
+        found.map(|row| row.get(0)).ok_or_else(|| StoreError::Broken("a secret is gone".into()))
+    }
+}
+
+/// The tenant in a task's number.
+fn tenant(task: TaskNo) -> i32 {
+    (task.0 >> 40) as i32
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
+        // A runner has nothing better to do than to wait; whoever has asked is told to come again.
+        let waits = matches!(change.guard, Guard::Runner { .. });
+        let committed = self.writer.write(change);
+        if waits {
+            return committed.await;
+        }
+        tokio::time::timeout(self.patience, committed).await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable(format!(
+                "the database has not answered for {:?}; it may still take the change",
+                self.patience
+            ))
+            .into())
+        })
+    }
+
+    async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
+        read::open(&self.pool, key).await
+    }
+
+    async fn row(&self, key: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
+        read::row(&self.pool, key).await
+    }
+
+    async fn log(&self, task: TaskNo, after: u64, max_bytes: usize) -> Result<Vec<StoredBatch>, StoreError> {
+        read::log(&self.pool, task, after, max_bytes).await
+    }
+
+    async fn journal(&self, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
+        read::journal(&self.pool, task).await
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        list::list(&self.pool, &self.names, query).await
+    }
+
+    async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {
+        self.pool
+            .run("SELECT put_snapshot($1, $2, $3, $4)", &[&tenant(task), &task.0, &(seq as i64), &&*fold])
+            .await
+            .map(drop)
+    }
+
+    async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
+        read::idempotent(&self.pool, owner, key).await
+    }
+
+    async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
+        read::live_children(&self.pool, parent).await
+    }
+
+    async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
+        let others = lease::heartbeat(&self.pool, &self.clock, node, until).await?;
+        self.bell.heard_by(others);
+        Ok(())
+    }
+
+    async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError> {
+        self.clock.told(now);
+        lease::claim(&self.pool, &self.clock, node, limit).await
+    }
+
+    async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        lease::held(&self.pool, node).await
+    }
+
+    async fn stirred(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        lease::stirred(&self.pool, node).await
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        lease::next_due(&self.pool, &self.clock).await
+    }
+
+    async fn load(&self) -> Result<Load, StoreError> {
+        lease::load(&self.pool, &self.clock).await
+    }
+
+    async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
+        outbox::put(&self.pool, &self.clock, task, &hook, cap).await?;
+        self.bell.ring(News::Deliveries);
+        Ok(())
+    }
+
+    async fn webhooks(&self, task: TaskNo) -> Result<Vec<Webhook>, StoreError> {
+        outbox::webhooks(&self.pool, task).await
+    }
+
+    async fn delete_webhook(&self, task: TaskNo, id: &str) -> Result<bool, StoreError> {
+        outbox::delete(&self.pool, task, id).await
+    }
+
+    async fn claim_deliveries(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        lease: Duration,
+        limit: usize,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        self.clock.told(now);
+        outbox::claim(&self.pool, &self.clock, node, lease, limit).await
+    }
+
+    async fn next_delivery_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        outbox::next_due(&self.pool, &self.clock).await
+    }
+
+    async fn settle_delivery(&self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
+        outbox::settle(&self.pool, &self.clock, task, hook, &settled).await
+    }
+
+    async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        outbox::dead_letters(&self.pool, limit).await
+    }
+
+    async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
+        self.clock.told(now);
+        let replayed = outbox::replay(&self.pool, &self.clock, delivery).await?;
+        self.bell.ring(News::Deliveries);
+        Ok(replayed)
+    }
+
+    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        lease::expire(&self.pool, &self.clock, before, limit).await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.pool.run("SELECT 1", &[]).await.map(drop)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn news(&self) -> Option<mpsc::UnboundedReceiver<News>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.writer.close().await;
+        self.bell.close().await;
+        self.pool.close();
+        Ok(())
+    }
+}

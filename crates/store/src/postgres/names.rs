@@ -1,0 +1,91 @@
+//! Owners and agents as small numbers: they repeat in every row and in most indexes. The tables only grow, so
+//! what was looked up stays true.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use nuncio_engine::store::StoreError;
+use tokio_postgres::Client;
+
+use super::{error::store_error, pool::Pool};
+
+/// Past this many entries a directory is emptied and fills again: owners can be many.
+const KEPT: usize = 16_384;
+
+/// What has a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Of {
+    Owner,
+    Agent,
+}
+
+/// The numbers that this process knows.
+#[derive(Default)]
+pub(super) struct Names {
+    known: Mutex<HashMap<(Of, String), i32>>,
+}
+
+impl Names {
+    /// The number, if it ever had a task.
+    pub(super) async fn find(&self, pool: &Pool, of: Of, name: &str) -> Result<Option<i32>, StoreError> {
+        if let Some(no) = self.known(of, name) {
+            return Ok(Some(no));
+        }
+        let sql = match of {
+            Of::Owner => "SELECT no FROM owner WHERE name = $1",
+            Of::Agent => "SELECT no FROM agent WHERE name = $1",
+        };
+        let found = pool.read_one(sql, &[&name]).await?.map(|row| row.get(0));
+        if let Some(no) = found {
+            self.learn(of, name, no);
+        }
+        Ok(found)
+    }
+
+    /// The number, which is given if there is none. In a transaction of its own: a number that no task has does
+    /// no harm.
+    pub(super) async fn number(&self, client: &Client, of: Of, name: &str) -> Result<i32, StoreError> {
+        if let Some(no) = self.known(of, name) {
+            return Ok(no);
+        }
+        let (add, find) = match of {
+            Of::Owner => (
+                "INSERT INTO owner (name) VALUES ($1) ON CONFLICT DO NOTHING",
+                "SELECT no FROM owner WHERE name = $1",
+            ),
+            Of::Agent => (
+                "INSERT INTO agent (name) VALUES ($1) ON CONFLICT DO NOTHING",
+                "SELECT no FROM agent WHERE name = $1",
+            ),
+        };
+        let number = async {
+            // Looked for first: an insert that conflicts uses up a number.
+            if let Some(row) = client.query_opt(find, &[&name]).await? {
+                return Ok(row.get(0));
+            }
+            client.execute(add, &[&name]).await?;
+            client.query_one(find, &[&name]).await.map(|row| row.get(0))
+        };
+        let no = number.await.map_err(|error| store_error(&error))?;
+        self.learn(of, name, no);
+        Ok(no)
+    }
+
+    fn known(&self, of: Of, name: &str) -> Option<i32> {
+        self.lock().get(&(of, name.to_owned())).copied()
+    }
+
+    fn learn(&self, of: Of, name: &str, no: i32) {
+        let mut known = self.lock();
+        if known.len() >= KEPT {
+            known.clear();
+        }
+        known.insert((of, name.to_owned()), no);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(Of, String), i32>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

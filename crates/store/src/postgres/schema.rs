@@ -1,0 +1,66 @@
+//! The schema: made and brought up to date by whoever comes first, while others wait.
+
+use tokio_postgres::{Client, Config};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::{OpenError, PostgresOptions};
+
+/// The schema, step by step; the position is the version. Steps are never changed once released.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_tasks.sql")];
+
+/// The lock under which the schema is changed; with the schema's own number beside it.
+const LOCK: i32 = 0x6e75_6e63;
+
+/// What makes a commit durable, and the values that do not.
+const DURABLE: [(&str, &[&str]); 3] =
+    [("fsync", &["off"]), ("full_page_writes", &["off"]), ("synchronous_commit", &["off"])];
+
+/// Checks that the server keeps what it acknowledges, and brings the schema up to date.
+pub(super) async fn prepare(
+    config: &Config,
+    tls: &MakeRustlsConnect,
+    options: &PostgresOptions,
+) -> Result<(), OpenError> {
+    let (mut client, connection) = config.connect(tls.clone()).await.map_err(OpenError::Connect)?;
+    let connection = tokio::spawn(connection);
+    check_durable(&client, &options.allow_unsafe).await?;
+    migrate(&mut client, &options.schema).await?;
+    drop(client);
+    let _ = connection.await;
+    Ok(())
+}
+
+async fn check_durable(client: &Client, allowed: &[String]) -> Result<(), OpenError> {
+    for (name, lies) in DURABLE {
+        let value: String = client.query_one("SELECT current_setting($1)", &[&name]).await?.get(0);
+        if !lies.contains(&value.as_str()) {
+            continue;
+        }
+        if !allowed.iter().any(|allowed| allowed == name) {
+            return Err(OpenError::NotDurable { name: name.into(), value });
+        }
+        tracing::warn!("{name} is {value}: a crash of the database can lose what was acknowledged");
+    }
+    Ok(())
+}
+
+async fn migrate(client: &mut Client, schema: &str) -> Result<(), OpenError> {
+    let known = MIGRATIONS.len() as i32;
+    // Until the end of the transaction: whoever comes meanwhile waits, and then finds nothing to do.
+    let change = client.transaction().await?;
+    change.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", &[&LOCK, &schema]).await?;
+    // The name was checked: letters, digits, underscores.
+    change.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+    change.batch_execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)").await?;
+    let found: i32 =
+        change.query_one("SELECT coalesce(max(version), 0) FROM schema_version", &[]).await?.get(0);
+    if found > known {
+        return Err(OpenError::NewerSchema { found, known });
+    }
+    for (version, step) in (1..).zip(MIGRATIONS).skip(found as usize) {
+        change.batch_execute(step).await?;
+        change.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&version]).await?;
+        tracing::info!(version, schema, "the database has a new schema");
+    }
+    Ok(change.commit().await?)
+}

@@ -1,0 +1,250 @@
+//! Gathers commits into batches: while one is under way, what comes waits and goes together into the next.
+//!
+//! A batch has a name. When its connection is lost, nobody knows whether it was committed; it is sent again
+//! under the same name, however long that takes, and the database does it or says what became of it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nuncio_engine::store::{Change, CommitError, Committed, StoreError};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    task::JoinHandle,
+};
+use tokio_postgres::{Client, Statement};
+use uuid::Uuid;
+
+use super::{
+    batch::{self, Columns, Outcome},
+    bell::Bell,
+    clock::Clock,
+    error::{self, Kind},
+    names::Names,
+    pool::Connect,
+};
+
+/// Changes and bytes that go into one batch at most, about.
+const BATCH_CHANGES: usize = 256;
+const BATCH_BYTES: usize = 4 << 20;
+/// Changes that wait for a batch at most; then whoever brings one waits.
+const QUEUE: usize = 1_024;
+/// Slots in which totals are counted. See `tally`.
+const SLOTS: i16 = 32;
+/// Waits between tries at a database that is away.
+const RETRY: [Duration; 5] = [
+    Duration::from_millis(10),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+];
+/// A batch that takes longer is given up with its connection, and asked for on another.
+const GIVE_UP: Duration = Duration::from_secs(30);
+
+type Reply = oneshot::Sender<Result<Committed, CommitError>>;
+
+/// A change that waits for a batch.
+struct Job {
+    change: Change,
+    reply: Reply,
+    since: Instant,
+}
+
+/// What a writer works with.
+pub(super) struct Desk {
+    pub(super) connect: Connect,
+    pub(super) names: Arc<Names>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) bell: Bell,
+    pub(super) patience: Duration,
+}
+
+/// The writers of this process.
+pub(super) struct Writer {
+    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    give: mpsc::WeakSender<Job>,
+    at_work: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Writer {
+    pub(super) fn start(desk: Desk, count: usize) -> Self {
+        let (give, take) = mpsc::channel(QUEUE);
+        let (desk, take) = (Arc::new(desk), Arc::new(Mutex::new(take)));
+        let at_work = (0..count.max(1))
+            .map(|_| {
+                let scribe = Scribe { desk: Arc::clone(&desk), id: Uuid::now_v7(), line: None };
+                tokio::spawn(scribe.serve(Arc::clone(&take)))
+            })
+            .collect();
+        Self { give: give.downgrade(), queue: Mutex::new(Some(give)), at_work: Mutex::new(at_work) }
+    }
+
+    /// Commits a change, and returns when it is durable.
+    pub(super) async fn write(&self, change: Change) -> Result<Committed, CommitError> {
+        let closed = || StoreError::Unavailable("the store is closed".into());
+        let (reply, answer) = oneshot::channel();
+        let give = self.give.upgrade().ok_or_else(closed)?;
+        give.send(Job { change, reply, since: Instant::now() }).await.map_err(|_| closed())?;
+        drop(give);
+        answer.await.map_err(|_| closed())?
+    }
+
+    /// Commits what waits, and lets go of the connections.
+    pub(super) async fn close(&self) {
+        self.queue.lock().await.take();
+        for scribe in self.at_work.lock().await.drain(..) {
+            let _ = scribe.await;
+        }
+    }
+}
+
+/// One writer: one connection, one batch at a time.
+struct Scribe {
+    desk: Arc<Desk>,
+    /// Under which the database remembers its last batch.
+    id: Uuid,
+    line: Option<Line>,
+}
+
+/// A connection that is ready to commit.
+struct Line {
+    client: Client,
+    commit: Statement,
+    slot: i16,
+}
+
+impl Scribe {
+    async fn serve(mut self, jobs: Arc<Mutex<mpsc::Receiver<Job>>>) {
+        loop {
+            let mut batch = vec![];
+            {
+                let mut jobs = jobs.lock().await;
+                match jobs.recv().await {
+                    Some(job) => batch.push(job),
+                    None => return,
+                }
+                let mut bytes = batch::weight(&batch[0].change);
+                while batch.len() < BATCH_CHANGES && bytes < BATCH_BYTES {
+                    let Ok(job) = jobs.try_recv() else { break };
+                    bytes += batch::weight(&job.change);
+                    batch.push(job);
+                }
+            }
+            // In the order of the tasks, so that two batches do not wait for each other's rows.
+            batch.sort_by_key(|job| match &job.change.guard {
+                nuncio_engine::store::Guard::Create(_) => i64::MAX,
+                nuncio_engine::store::Guard::Version { task, .. }
+                | nuncio_engine::store::Guard::Runner { task, .. } => task.0,
+            });
+            if let Some(refused) = self.write(batch).await {
+                // One of them may be at fault: each for itself, so that it is the only one that fails.
+                for job in refused {
+                    self.write(vec![job]).await;
+                }
+            }
+        }
+    }
+
+    /// Commits a batch and tells everybody. Returns it, where it was undone and may succeed in parts.
+    async fn write(&mut self, batch: Vec<Job>) -> Option<Vec<Job>> {
+        let name = Uuid::now_v7();
+        // Whether it may have been committed.
+        let mut sent = false;
+        for tries in 0_usize.. {
+            let error = match self.try_write(&batch, name, &mut sent).await {
+                Ok(outcomes) => {
+                    self.tell(batch, outcomes);
+                    return None;
+                }
+                Err(error) => error,
+            };
+            let waited = batch.iter().map(|job| job.since.elapsed()).max().unwrap_or_default();
+            let error = match error {
+                Failure::Again => None,
+                Failure::Store(StoreError::Unavailable(_)) if sent || waited < self.desk.patience => None,
+                Failure::Store(StoreError::Full(_)) if sent => None,
+                Failure::Store(StoreError::Broken(_)) if batch.len() > 1 && !sent => return Some(batch),
+                Failure::Store(error) => Some(error),
+            };
+            if let Some(error) = error {
+                for job in batch {
+                    let _ = job.reply.send(Err(error.clone().into()));
+                }
+                return None;
+            }
+            tokio::time::sleep(RETRY[tries.min(RETRY.len() - 1)]).await;
+        }
+        None
+    }
+
+    async fn try_write(
+        &mut self,
+        batch: &[Job],
+        name: Uuid,
+        sent: &mut bool,
+    ) -> Result<Vec<Outcome>, Failure> {
+        let (id, desk) = (self.id, Arc::clone(&self.desk));
+        let line = match &self.line {
+            Some(line) if !line.client.is_closed() => line,
+            _ => self.line.insert(Line::open(&desk.connect).await.map_err(Failure::Store)?),
+        };
+        let changes = batch.iter().map(|job| &job.change);
+        let columns =
+            Columns::of(changes, &line.client, &desk.names, &desk.clock).await.map_err(Failure::Store)?;
+        let committing = columns.commit(&line.client, &line.commit, id, name, line.slot);
+        let error = match tokio::time::timeout(GIVE_UP, committing).await {
+            Ok(Ok(rows)) => return Ok(rows.iter().map(batch::outcome).collect()),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                (*sent, self.line) = (true, None);
+                return Err(Failure::Again);
+            }
+        };
+        match error::kind(&error) {
+            Kind::Lost => {
+                (*sent, self.line) = (true, None);
+                Err(Failure::Again)
+            }
+            Kind::Again => Err(Failure::Again),
+            Kind::Away | Kind::Full => Err(Failure::Store(error::store_error(&error))),
+            Kind::Broken => {
+                // Had an earlier try been committed, the database would have said so before anything else.
+                *sent = false;
+                Err(Failure::Store(error::store_error(&error)))
+            }
+        }
+    }
+
+    fn tell(&self, batch: Vec<Job>, mut outcomes: Vec<Outcome>) {
+        outcomes.sort_by_key(|outcome| outcome.place);
+        for (job, outcome) in batch.into_iter().zip(outcomes) {
+            for news in outcome.news(&job.change) {
+                self.desk.bell.ring(news);
+            }
+            let _ = job.reply.send(outcome.result);
+        }
+    }
+}
+
+/// Why a batch was not committed, as far as is known.
+enum Failure {
+    /// It is to be sent again, under its name.
+    Again,
+    /// It was undone, or not even sent.
+    Store(StoreError),
+}
+
+impl Line {
+    async fn open(connect: &Connect) -> Result<Self, StoreError> {
+        let client = connect.connect().await?;
+        let prepare = async {
+            let commit = client.prepare(batch::COMMIT).await?;
+            let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await?.get(0);
+            Ok((commit, (pid % i32::from(SLOTS)) as i16))
+        };
+        let (commit, slot) = prepare.await.map_err(|error| error::store_error(&error))?;
+        Ok(Self { client, commit, slot })
+    }
+}

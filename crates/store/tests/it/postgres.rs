@@ -1,0 +1,323 @@
+//! The suite, on PostgreSQL, and what only a shared database can get wrong. Needs a server:
+//! `scripts/postgres run cargo test -p nuncio-store`. Without one these tests say so and do nothing.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use nuncio_engine::{
+    clock::Timestamp,
+    event::Encoded,
+    store::{Change, CommitError, Guard, NewTask, News, NodeId, RunChange, Store, TaskKey},
+    task::{State, TaskId},
+};
+use nuncio_store::{PostgresError, PostgresOptions, PostgresStore, TimeSource};
+use tokio_postgres::NoTls;
+use uuid::Uuid;
+
+/// The server to test with.
+fn server() -> Option<String> {
+    let url = std::env::var("NUNCIO_TEST_POSTGRES").ok();
+    assert!(
+        url.is_some() || std::env::var_os("NUNCIO_TEST_ALL").is_none(),
+        "NUNCIO_TEST_POSTGRES is not set"
+    );
+    if url.is_none() {
+        eprintln!("skipped: NUNCIO_TEST_POSTGRES names no server");
+    }
+    url
+}
+
+/// Options with a schema that nobody else uses.
+fn options() -> PostgresOptions {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let schema = format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    PostgresOptions { schema, readers: 4, time: TimeSource::Given, ..PostgresOptions::default() }
+}
+
+/// A schema of its own for each check. Opening it again opens the same data.
+fn fresh(url: String) -> impl AsyncFn() -> Arc<dyn Store> {
+    let options = options();
+    async move || {
+        let store = PostgresStore::open(&url, options.clone()).await.unwrap();
+        Arc::new(store) as Arc<dyn Store>
+    }
+}
+
+/// One test per check, where there is a server.
+macro_rules! suite {
+    ($fresh:path: $($check:ident)*) => {
+        mod suite {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $check() {
+                    if let Some(url) = super::server() {
+                        nuncio_store::conformance::$check($fresh(url)).await;
+                    }
+                }
+            )*
+        }
+    };
+}
+nuncio_store::for_each_check! { suite, super::fresh }
+
+async fn open(url: &str, options: PostgresOptions) -> PostgresStore {
+    PostgresStore::open(url, options).await.unwrap()
+}
+
+fn new_task() -> NewTask {
+    NewTask {
+        id: TaskId(Uuid::now_v7()),
+        client_id: None,
+        owner: "alice".into(),
+        context: None,
+        agent: "echo".into(),
+        parent: None,
+        idempotency: None,
+        webhooks: vec![],
+        created_at: Timestamp(1),
+    }
+}
+
+fn create(new: &NewTask, run: RunChange) -> Change {
+    let mut change = Change::new(Guard::Create(Box::new(new.clone())));
+    change.events = Some(Encoded { count: 1, bytes: "born".into() });
+    change.state = Some((State::Working, Timestamp(1)));
+    change.run = run;
+    change
+}
+
+fn node() -> NodeId {
+    NodeId(Uuid::now_v7())
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    since.as_millis() as i64
+}
+
+/// Ten servers that start at once on an empty database make one schema, and all of them can use it.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_can_start_at_once() {
+    let Some(url) = server() else { return };
+    let options = options();
+    let starts = (0..10).map(|_| PostgresStore::open(&url, options.clone()));
+    for store in futures_util::future::join_all(starts).await {
+        let store = store.unwrap();
+        store.commit(create(&new_task(), RunChange::Rest)).await.unwrap();
+    }
+    let load = open(&url, options).await.load().await.unwrap();
+    assert_eq!(load.live, 10);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused() {
+    let Some(url) = server() else { return };
+    let options = options();
+    drop(open(&url, options.clone()).await);
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let newer = format!("INSERT INTO {}.schema_version VALUES (1000)", options.schema);
+    client.batch_execute(&newer).await.unwrap();
+    let error = PostgresStore::open(&url, options).await.unwrap_err();
+    assert!(matches!(error, PostgresError::NewerSchema { found: 1000, .. }), "{error}");
+    assert!(error.to_string().contains("run a newer nuncio"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_would_lie_is_refused_unless_that_is_named() {
+    let Some(url) = server() else { return };
+    let lying = format!("{url}&options=-c%20synchronous_commit%3Doff");
+    let error = PostgresStore::open(&lying, options()).await.unwrap_err();
+    assert!(
+        matches!(&error, PostgresError::NotDurable { name, .. } if name == "synchronous_commit"),
+        "{error}"
+    );
+    for wrong in [vec!["fsync".to_owned()], vec!["off".to_owned()]] {
+        PostgresStore::open(&lying, PostgresOptions { allow_unsafe: wrong, ..options() }).await.unwrap_err();
+    }
+    let allow_unsafe = vec!["synchronous_commit".to_owned()];
+    PostgresStore::open(&lying, PostgresOptions { allow_unsafe, ..options() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_address_or_no_name_is_refused_with_words() {
+    for url in ["postgres://", "postgres://host:port/db", "mysql://x"] {
+        let error = PostgresStore::open(url, options()).await.unwrap_err();
+        assert!(!error.to_string().is_empty(), "{url}: {error}");
+    }
+    for schema in ["", "Nuncio", "a-b", "x; DROP TABLE task", "ä"] {
+        let options = PostgresOptions { schema: schema.into(), ..options() };
+        let error = PostgresStore::open("postgres://localhost/db", options).await.unwrap_err();
+        assert!(matches!(&error, PostgresError::Url(_)), "{error}");
+    }
+}
+
+/// Whose clock is a day ahead neither finds others dead nor wakes what sleeps nor deletes what is young.
+#[tokio::test]
+async fn a_node_whose_clock_jumps_steals_nothing() {
+    let Some(url) = server() else { return };
+    let options = PostgresOptions { time: TimeSource::Database, ..options() };
+    let store = open(&url, options).await;
+    let (honest, jumped) = (node(), node());
+    let minute = 60_000;
+    store.heartbeat(honest, Timestamp(now() + minute)).await.unwrap();
+    store.commit(create(&new_task(), RunChange::Lease(honest))).await.unwrap();
+    store.commit(create(&new_task(), RunChange::Due(Timestamp(now() + minute)))).await.unwrap();
+    let mut ended = create(&new_task(), RunChange::Rest);
+    ended.state = Some((State::Completed, Timestamp(now())));
+    store.commit(ended).await.unwrap();
+    let tomorrow = Timestamp(now() + 24 * 60 * minute);
+    assert!(store.claim(jumped, tomorrow, 10).await.unwrap().is_empty());
+    assert_eq!(store.load().await.unwrap().queued, 0);
+    // The wait is right for whoever sleeps by it, whatever its clock says.
+    let due = store.next_due().await.unwrap().unwrap().0 - now();
+    assert!((minute - 5_000..=minute + 5_000).contains(&due), "{due}");
+    assert_eq!(store.expire(Timestamp(now() - minute), 10).await.unwrap(), 0);
+    assert_eq!(store.expire(Timestamp(now() + minute), 10).await.unwrap(), 1);
+}
+
+/// What one process commits another hears of: the task, that something is due, that the run has to look.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_hear_what_was_committed() {
+    let Some(url) = server() else { return };
+    let options = options();
+    let (here, there) = (open(&url, options.clone()).await, open(&url, options).await);
+    let mut news = there.news().unwrap();
+    assert!(there.news().is_none(), "for the first who asks");
+    let mut hear = async |wanted: fn(&News) -> bool| {
+        let heard = async {
+            loop {
+                let heard = news.recv().await.unwrap();
+                if wanted(&heard) {
+                    return heard;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), heard).await.unwrap()
+    };
+    hear(|news| matches!(news, News::Gap)).await;
+    // Who finds nobody else alive tells nobody.
+    for store in [&there, &here] {
+        store.heartbeat(node(), Timestamp(1_000_000)).await.unwrap();
+    }
+    let (new, runner) = (new_task(), node());
+    let made = here.commit(create(&new, RunChange::Lease(runner))).await.unwrap();
+    let mut more = Change::new(Guard::Runner { task: made.task, epoch: made.epoch });
+    more.events = Some(Encoded { count: 2, bytes: "more".into() });
+    here.commit(more).await.unwrap();
+    let heard = hear(|news| matches!(news, News::Task { .. })).await;
+    assert_eq!(heard, News::Task { no: made.task, id: new.id, seq: 3 });
+    here.commit(create(&new_task(), RunChange::Due(Timestamp(0)))).await.unwrap();
+    hear(|news| matches!(news, News::Due)).await;
+}
+
+/// What others write to a task is found by its runner also where nobody rang.
+#[tokio::test]
+async fn a_runner_finds_what_others_wrote() {
+    let Some(url) = server() else { return };
+    let store = open(&url, options()).await;
+    let (new, runner) = (new_task(), node());
+    let made = store.commit(create(&new, RunChange::Lease(runner))).await.unwrap();
+    assert_eq!(store.held(runner).await.unwrap(), [new.id]);
+    assert!(store.stirred(runner).await.unwrap().is_empty());
+    let mut wish = Change::new(Guard::Version { task: made.task, version: made.version });
+    wish.cancel = Some(true);
+    store.commit(wish).await.unwrap();
+    assert_eq!(store.stirred(runner).await.unwrap(), [new.id]);
+    assert!(store.stirred(node()).await.unwrap().is_empty());
+    let heard =
+        store.commit(Change::new(Guard::Runner { task: made.task, epoch: made.epoch })).await.unwrap();
+    assert!(heard.cancel && heard.version > made.version + 1, "it is told with its next commit");
+    assert!(store.stirred(runner).await.unwrap().is_empty());
+}
+
+/// A batch that is sent again, because nobody knows what became of it, is done once.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_cut_lose_and_repeat_nothing() {
+    let Some(url) = server() else { return };
+    let options = PostgresOptions { writers: 3, ..options() };
+    let schema = options.schema.clone();
+    let store = Arc::new(open(&url, options).await);
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    // Whoever has a lock on a table of this test is at work for it.
+    let cutting = tokio::spawn({
+        async move {
+            loop {
+                let sql = "SELECT count(pg_terminate_backend(l.pid)) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+                     JOIN pg_namespace n ON n.oid = c.relnamespace
+                     WHERE n.nspname = $1 AND l.pid <> pg_backend_pid() AND random() < 0.3";
+                client.execute(sql, &[&schema]).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        }
+    });
+    let runner = node();
+    let writing = (0..16).map(|_| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let new = new_task();
+            let made = loop {
+                match store.commit(create(&new, RunChange::Lease(runner))).await {
+                    Ok(made) => break made,
+                    Err(CommitError::Store(_)) => {}
+                    Err(CommitError::Exists { .. }) => {
+                        let row = loop {
+                            if let Ok(Some(row)) = store.row(&TaskKey::Id(new.id)).await {
+                                break row;
+                            }
+                        };
+                        assert_eq!((row.seq, row.version), (1, 1));
+                        break nuncio_engine::store::Committed {
+                            task: row.no,
+                            first_seq: 1,
+                            seq: 1,
+                            version: 1,
+                            epoch: row.epoch,
+                            cancel: false,
+                            unfolded: 4,
+                        };
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            };
+            for n in 0..60_u64 {
+                let mut more = Change::new(Guard::Runner { task: made.task, epoch: made.epoch });
+                more.events = Some(Encoded { count: 1, bytes: n.to_string().into() });
+                // As the runner does it: what is not available is tried again, what is done is not.
+                let done = loop {
+                    match store.commit(more.clone()).await {
+                        Ok(done) => break done,
+                        Err(CommitError::Store(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                };
+                assert_eq!((done.first_seq, done.seq, done.version), (n + 2, n + 2, n + 2));
+            }
+            made.task
+        })
+    });
+    for task in futures_util::future::join_all(writing.collect::<Vec<_>>()).await {
+        let task = task.unwrap();
+        let mut log = vec![];
+        while let Some(batch) = {
+            let after = log.len() as u64;
+            loop {
+                if let Ok(found) = store.log(task, after, 1).await {
+                    break found.into_iter().next();
+                }
+            }
+        } {
+            log.push(String::from_utf8(batch.bytes.to_vec()).unwrap());
+        }
+        let expected: Vec<String> =
+            std::iter::once("born".to_owned()).chain((0..60).map(|n| n.to_string())).collect();
+        assert_eq!(log, expected);
+    }
+    cutting.abort();
+}
