@@ -9,7 +9,7 @@ use nuncio_engine::{
     Submit, Task,
     store::{TaskKey, TaskRow},
 };
-use nuncio_store::{SqliteOptions, SqliteStore};
+use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -132,12 +132,12 @@ impl Server {
 }
 
 async fn open(folder: &TempDir, agents: &[Arc<dyn Agent>]) -> Engine {
-    let store = SqliteStore::open(folder.path(), SqliteOptions::default()).unwrap();
+    let store = open_in(folder.path(), SqliteOptions::default()).await.expect("the folder is free");
     let mut catalog = Catalog::default();
     for agent in agents {
         catalog.add(Arc::clone(agent)).unwrap();
     }
-    Engine::start(Parts::new(Arc::new(store), catalog)).await.unwrap()
+    Engine::start(Parts::new(store, catalog)).await.unwrap()
 }
 
 pub(crate) fn caller() -> Caller {

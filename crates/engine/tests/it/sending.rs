@@ -109,7 +109,8 @@ async fn nobody_hears_of_what_is_not_durable() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_whose_sender_hangs_up_is_run_all_the_same() {
     let (world, gate) = (echo(), Gate::new());
-    let store = gate.on(world.open().await, Moment::Before, |change| matches!(change.guard, Guard::Create(_)));
+    let store =
+        gate.on(world.open().await, Moment::Before, |change| matches!(change.guard, Guard::Create(_)));
     let engine = world.start_on(store).await;
     let sending = tokio::spawn({
         let engine = engine.clone();

@@ -24,7 +24,7 @@ use nuncio_engine::{
         Webhook, WebhookError,
     },
 };
-use nuncio_store::{OpenError, SqliteOptions, SqliteStore};
+use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{runtime::Runtime, sync::Semaphore};
@@ -144,12 +144,7 @@ impl World {
 
     /// The store in the folder, once whoever had it before has let go of it.
     pub(crate) async fn open(&self) -> Arc<dyn Store> {
-        let open = || match SqliteStore::open(self.folder.path(), self.sqlite.clone()) {
-            Ok(store) => Some(Arc::new(store) as Arc<dyn Store>),
-            Err(OpenError::Locked { .. }) => None,
-            Err(error) => panic!("{error}"),
-        };
-        until("the folder is free", async || open()).await
+        until("the folder is free", async || open_in(self.folder.path(), self.sqlite.clone()).await).await
     }
 
     /// A life of the server: an engine on a runtime of its own, which can be cut off at any point.

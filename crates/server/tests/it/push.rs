@@ -24,7 +24,7 @@ use nuncio_engine::{
     webhook::{Authentication, WebhookConfig},
 };
 use nuncio_server::{push::HttpCourier, signature::SigningSecret};
-use nuncio_store::{SqliteOptions, SqliteStore};
+use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::Value;
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -406,15 +406,14 @@ impl House {
 /// Opens the store; right after a close its folder may be held for another moment.
 async fn open(folder: &Path) -> Arc<dyn Store> {
     let opened = std::sync::Mutex::new(None);
-    until("the store", async || match SqliteStore::open(folder, SqliteOptions::default()) {
-        Ok(store) => {
-            *opened.lock().unwrap() = Some(store);
-            true
-        }
-        Err(_) => false,
+    until("the store", async || {
+        let store = open_in(folder, SqliteOptions::default()).await;
+        let free = store.is_some();
+        *opened.lock().unwrap() = store;
+        free
     })
     .await;
-    Arc::new(opened.into_inner().unwrap().unwrap())
+    opened.into_inner().unwrap().unwrap()
 }
 
 fn hook(url: &str) -> WebhookConfig {

@@ -17,7 +17,7 @@ use nuncio_engine::{
     TaskContext,
 };
 use nuncio_server::{Server, ServerOptions};
-use nuncio_store::{SqliteOptions, SqliteStore};
+use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -63,7 +63,7 @@ impl Site {
             catalog.add(Arc::new(Actor { profile, runs: Arc::clone(&runs) })).unwrap();
         }
         catalog.set_default("actor").unwrap();
-        let store = Arc::new(SqliteStore::open(folder.path(), store).unwrap());
+        let store = open_in(folder.path(), store).await.expect("the folder is free");
         let engine = Engine::start(Parts { options, ..Parts::new(store, catalog) }).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

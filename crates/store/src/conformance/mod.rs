@@ -20,6 +20,7 @@ mod guards;
 mod lease;
 mod list;
 mod outbox;
+mod place;
 mod reading;
 mod scene;
 
@@ -37,6 +38,7 @@ pub use self::{
     list::{list_agrees_with_a_plain_model, list_knows_contexts, list_pages_do_not_overlap},
     outbox::{a_dead_letter_blocks_nothing, a_delivery_is_leased, a_replay_stays_beside_the_cursor},
     outbox::{a_retry_keeps_its_time, webhooks_are_kept_per_task, webhooks_follow_the_log},
+    place::open_in,
     reading::{everything_survives_a_reopen, idempotency_keys_belong_to_owners, live_children_are_found},
     reading::{log_is_read_in_pages, snapshots_shorten_the_log},
 };
