@@ -23,7 +23,7 @@ use crate::{
     access::Caller,
     agent::Profile,
     catalog::Catalog,
-    clock::{Clock, SystemClock},
+    clock::{Clock, SystemClock, Timestamp},
     commands::{list, reply::Reply, submit::Submit},
     ended::Ended,
     error::Error,
@@ -140,6 +140,10 @@ impl Engine {
         };
         if tokio::time::timeout(self.0.options.stop_within, handed_back).await.is_err() {
             tracing::warn!("some tasks were not handed back in time; they are taken up after the next start");
+        }
+        // Nobody has to wait for the end of its lease.
+        if let Err(error) = self.0.store.heartbeat(self.0.node, Timestamp(0)).await {
+            tracing::warn!(%error, "the store did not hear that this node stops");
         }
         if let Err(error) = self.0.store.close().await {
             tracing::warn!(%error, "the store did not close well");

@@ -13,6 +13,7 @@ mod parts;
 mod push;
 mod send;
 mod serve;
+mod store;
 mod task;
 mod text;
 
@@ -48,6 +49,9 @@ enum Command {
     /// Look at webhook deliveries that were given up, and try them again
     #[command(subcommand)]
     Push(push::Command),
+    /// Copy stores, and back them up
+    #[command(subcommand)]
+    Store(store::Command),
 }
 
 /// Runs what the command line asks for.
@@ -67,7 +71,7 @@ impl Command {
     /// In which form the command speaks, errors included.
     fn format(&self) -> Format {
         match self {
-            Self::Serve(_) => Format::Text,
+            Self::Serve(_) | Self::Store(_) => Format::Text,
             Self::Send(flags) => flags.agent.output.format,
             Self::Task(command) => command.agent().output.format,
             Self::Card(command) => command.agent().output.format,
@@ -77,7 +81,7 @@ impl Command {
 
     fn run(self) -> Result<ExitCode, CliError> {
         let mut builder = match self {
-            Self::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+            Self::Serve(_) | Self::Store(_) => tokio::runtime::Builder::new_multi_thread(),
             _ => tokio::runtime::Builder::new_current_thread(),
         };
         let runtime = builder.enable_all().build().map_err(CliError::Runtime)?;
@@ -88,6 +92,7 @@ impl Command {
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),
                 Self::Push(command) => done(command.run().await),
+                Self::Store(command) => done(command.run().await),
             }
         });
         // What still blocks in the background has nothing left to say.

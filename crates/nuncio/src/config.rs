@@ -20,7 +20,7 @@ use nuncio::{
     engine::{Options, outbox::OutboxOptions},
 };
 
-pub(crate) use settings::{SETTINGS, Setting, Shape};
+pub(crate) use settings::{SETTINGS, Setting, Shape, store as store_url};
 
 /// What a server is started with.
 #[derive(Clone)]
@@ -48,6 +48,16 @@ pub(crate) enum StoreUrl {
     Sqlite(PathBuf),
     /// A PostgreSQL database.
     Postgres(String),
+}
+
+impl StoreUrl {
+    /// The place that it names.
+    pub(crate) fn place(&self, options: &PostgresOptions) -> StorePlace {
+        match self {
+            Self::Sqlite(dir) => StorePlace::Sqlite(dir.clone()),
+            Self::Postgres(url) => StorePlace::Postgres { url: url.clone(), options: options.clone() },
+        }
+    }
 }
 
 /// How log lines look.
@@ -84,10 +94,7 @@ impl Config {
     /// Where the tasks are.
     pub(crate) fn place(&self) -> StorePlace {
         match &self.store {
-            Some(StoreUrl::Sqlite(dir)) => StorePlace::Sqlite(dir.clone()),
-            Some(StoreUrl::Postgres(url)) => {
-                StorePlace::Postgres { url: url.clone(), options: self.postgres.clone() }
-            }
+            Some(url) => url.place(&self.postgres),
             None => StorePlace::Sqlite(self.data.clone()),
         }
     }

@@ -60,7 +60,7 @@ impl Published {
 }
 
 /// Makes the folder if it is missing; what tasks say is nobody else's business.
-pub(crate) fn make(data: &Path) -> Result<(), StartError> {
+pub fn make(data: &Path) -> Result<(), StartError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
     made.map_err(|source| StartError::DataDir { path: data.to_owned(), source })
 }
@@ -83,6 +83,15 @@ pub(crate) fn webhook_secret(data: &Path) -> Result<SigningSecret, StartError> {
     let _ = fs::remove_file(&path);
     write_private(&path, format!("{}\n", secret.reveal()).as_bytes()).map_err(failed)?;
     Ok(secret)
+}
+
+/// Copies the secret of one data folder into another, if it has one.
+pub fn copy_secret(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::read(from.join(SECRET_FILE)) {
+        Ok(secret) => write_private(&to.join(SECRET_FILE), &secret),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// A secret for one run of a server.

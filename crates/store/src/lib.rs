@@ -2,6 +2,7 @@
 //!
 //! The contract is `nuncio_engine::store::Store`. A backend interprets no event and knows no protocol.
 
+pub mod archive;
 pub mod conformance;
 mod postgres;
 mod sqlite;

@@ -111,6 +111,16 @@ impl Inner {
         })
     }
 
+    /// Cancels a task that was just made, if the one that called it had ended before: it was not there yet when
+    /// that one looked for its children.
+    pub(crate) async fn cancel_if_orphaned(self: &Arc<Self>, child: TaskId, parent: TaskId) {
+        let parent = self.store.row(&TaskKey::Id(parent)).await;
+        if !matches!(parent, Ok(Some(row)) if !row.state.is_terminal()) {
+            let engine = Arc::clone(self);
+            tokio::spawn(async move { engine.cancel_child(child).await });
+        }
+    }
+
     async fn cancel_child(self: &Arc<Self>, child: TaskId) {
         let Ok(Some(row)) = self.store.row(&TaskKey::Id(child)).await else { return };
         match self.cancel(&Caller::named(row.owner.as_str()), &child.to_string()).await {

@@ -258,7 +258,7 @@ impl Inner {
         profile: &Arc<Profile>,
         permit: Permit,
     ) -> Result<Task, Refused> {
-        let hooked = !new.webhooks.is_empty();
+        let (hooked, parent) = (!new.webhooks.is_empty(), new.parent);
         let registered = self.catalog.get(&new.agent)?.clone();
         let run =
             Arc::new(Run::new(Arc::clone(self), Arc::clone(profile), &task, head, Replay::default(), false));
@@ -291,6 +291,9 @@ impl Inner {
                 run.done(&work);
                 drop(work);
                 let _ = kept.send(Ok(()));
+                if let Some(parent) = parent {
+                    engine.cancel_if_orphaned(run.origin.id, parent).await;
+                }
                 driver.drive(Lease::new(engine, &committed), entered).await;
             });
             told.await.map_err(|_| Error::Internal("the commit of a new task was given up".into()))??;

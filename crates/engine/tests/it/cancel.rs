@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use crate::world::{EngineExt, World, cases, is_end, last_words, me, said, to, until, within};
+use crate::world::{EngineExt, Gate, Moment, World, cases, is_end, last_words, me, said, to, until, within};
 
 async fn cancel(engine: &nuncio_engine::Engine, task: &Task) -> Result<Task, Error> {
     within(engine.cancel(&me(), &task.origin.id.to_string())).await
@@ -257,6 +257,36 @@ async fn what_a_task_leaves_running_ends_with_it() {
     until("the called task is canceled", async || {
         let tasks = all_tasks(&engine).await;
         tasks.iter().all(|task| task.state.is_terminal()).then_some(())
+    })
+    .await;
+}
+
+/// The called task becomes durable only after its caller has ended and looked for those it called.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_born_after_its_caller_has_ended_ends_too() {
+    let gate = Gate::new();
+    let world = family().agent("careless", async |cx: TaskContext| {
+        let branch = cx.branch("call");
+        tokio::select! {
+            _ = branch.call("leaf", said("go")) => {}
+            () = tokio::time::sleep(Duration::from_millis(50)) => {}
+        }
+        Ok(Outcome::done())
+    });
+    let store = gate.on(
+        world.open().await,
+        Moment::Before,
+        |change| matches!(&change.guard, Guard::Create(new) if new.agent == "leaf"),
+    );
+    let engine = world.start_on(store).await;
+    let task = engine.run(to("careless", "go")).await;
+    assert_eq!(task.state, State::Completed);
+    gate.arrival().await;
+    until("its run has left", async || (engine.load().0 <= 1).then_some(())).await;
+    gate.open();
+    until("the called task is there, and canceled", async || {
+        let tasks = all_tasks(&engine).await;
+        (tasks.len() == 2 && tasks.iter().all(|task| task.state.is_terminal())).then_some(())
     })
     .await;
 }

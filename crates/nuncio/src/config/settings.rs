@@ -187,7 +187,8 @@ fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-fn store(text: &str) -> Result<StoreUrl, String> {
+/// The place that a URL names.
+pub(crate) fn store(text: &str) -> Result<StoreUrl, String> {
     match text.split_once(':') {
         Some(("sqlite", dir)) if !dir.is_empty() => {
             let dir = dir.strip_prefix("//").unwrap_or(dir);

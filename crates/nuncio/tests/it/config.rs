@@ -114,8 +114,9 @@ fn what_is_wrong_is_named_with_its_place() {
     check("", &[("NUNCIO_RETENTION", "0s")], &[], 1, "NUNCIO_RETENTION: expected more than no time");
     check("", &[], &["--agent-step", "2"], 2, "--agent-step: \"2\" is no length of time");
     check("", &[], &["--log", "a=b=c"], 2, "--log: ");
-    check("", &[], &["--store", "postgres://h/d"], 2, "--store: PostgreSQL is not in this version");
-    check("", &[], &["--store", "x"], 2, "--store: expected sqlite:DIR");
+    check("", &[], &["--store", "x"], 2, "--store: expected sqlite:DIR or postgres://");
+    check("", &[], &["--store", "postgres:d"], 2, "--store: expected sqlite:DIR or postgres://");
+    check("", &[], &["--allow-unsafe-store", "fsync,all"], 2, "\"all\" is none of fsync, full_page_writes");
     check("", &[], &["--public-url", "example.org"], 2, "--public-url: expected a URL");
     check("", &[], &["--max-runing", "1"], 2, "--max-running");
 }

@@ -542,3 +542,43 @@ BEGIN
     RETURN cardinality(nos);
 END
 $$;
+
+-- Puts a task there as it was in another store, held by nobody; false if it is there already.
+CREATE FUNCTION restore_task(
+    r_tenant integer, r_id uuid, r_agent integer, r_state smallint, r_status_at bigint, r_created_at bigint,
+    r_seq bigint, r_version bigint, r_epoch bigint, r_due_at bigint, r_attempts integer, r_cancel boolean,
+    r_context text, r_client_id text, r_key text, r_digest bytea, r_parent uuid, r_head bytea,
+    l_seq bigint[], l_bytes bytea[], j_bytes bytea[],
+    h_id text[], h_cursor bigint[], h_attempts integer[], h_due_at bigint[], h_config bytea[],
+    d_webhook text[], d_seq bigint[], d_delivery text[], d_reason text[], d_at bigint[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    new_no bigint := (r_tenant::bigint << 40) | nextval('task_serial');
+BEGIN
+    INSERT INTO task (tenant, no, id, agent, state, status_at, created_at, seq, version, epoch, node, due_at,
+        attempts, cancel, stirred, snap_seq, unfolded, journaled, hooks, context, client_id, idempotency, parent,
+        head)
+    VALUES (r_tenant, new_no, r_id, r_agent, r_state, r_status_at, r_created_at, r_seq, r_version, r_epoch, NULL,
+        r_due_at, r_attempts, r_cancel, false, 0,
+        (SELECT coalesce(sum(length(b)), 0) FROM unnest(l_bytes) b), cardinality(j_bytes), cardinality(h_id),
+        r_context, r_client_id, r_key, r_parent, r_head)
+    ON CONFLICT (id) DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO log (tenant, task, seq, bytes)
+    SELECT r_tenant, new_no, l.seq, l.bytes FROM unnest(l_seq, l_bytes) l(seq, bytes);
+    INSERT INTO journal (tenant, task, n, bytes)
+    SELECT r_tenant, new_no, j.n, j.bytes FROM unnest(j_bytes) WITH ORDINALITY j(bytes, n);
+    INSERT INTO client_id (tenant, id, task) SELECT r_tenant, r_client_id, new_no WHERE r_client_id IS NOT NULL;
+    INSERT INTO idempotency (tenant, key, task, digest)
+    SELECT r_tenant, r_key, new_no, r_digest WHERE r_key IS NOT NULL;
+    INSERT INTO webhook (tenant, task, id, cursor, attempts, due_at, config)
+    SELECT r_tenant, new_no, h.* FROM unnest(h_id, h_cursor, h_attempts, h_due_at, h_config) h;
+    INSERT INTO dead_letter (tenant, task, webhook, seq, delivery, reason, at)
+    SELECT r_tenant, new_no, d.* FROM unnest(d_webhook, d_seq, d_delivery, d_reason, d_at) d;
+    INSERT INTO tally (tenant, agent, state, slot, n) VALUES (r_tenant, r_agent, r_state, 0, 1)
+    ON CONFLICT (tenant, agent, state, slot) DO UPDATE SET n = tally.n + 1;
+    RETURN true;
+END
+$$;

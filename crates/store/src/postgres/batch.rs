@@ -49,7 +49,16 @@ pub(super) struct Columns<'a> {
     digest: Vec<Option<&'a [u8]>>,
     parent: Vec<Option<Uuid>>,
     journal: (Vec<i32>, Vec<&'a [u8]>),
-    hooks: (Vec<i32>, Vec<&'a str>, Vec<i64>, Vec<&'a [u8]>),
+    hooks: Hooks<'a>,
+}
+
+/// Webhooks of new tasks in columns, each with the place of its change.
+#[derive(Default)]
+struct Hooks<'a> {
+    ord: Vec<i32>,
+    id: Vec<&'a str>,
+    cursor: Vec<i64>,
+    config: Vec<&'a [u8]>,
 }
 
 impl<'a> Columns<'a> {
@@ -92,10 +101,10 @@ impl<'a> Columns<'a> {
                 self.created_at.push(Some(new.created_at.0));
                 let ord = self.tenant.len() as i32;
                 for hook in &new.webhooks {
-                    self.hooks.0.push(ord);
-                    self.hooks.1.push(&hook.id);
-                    self.hooks.2.push(hook.cursor as i64);
-                    self.hooks.3.push(&hook.config);
+                    self.hooks.ord.push(ord);
+                    self.hooks.id.push(&hook.id);
+                    self.hooks.cursor.push(hook.cursor as i64);
+                    self.hooks.config.push(&hook.config);
                 }
                 self.no.push(None);
                 self.version.push(None);
@@ -188,10 +197,10 @@ impl<'a> Columns<'a> {
                     &self.parent,
                     &journal.0,
                     &journal.1,
-                    &hooks.0,
-                    &hooks.1,
-                    &hooks.2,
-                    &hooks.3,
+                    &hooks.ord,
+                    &hooks.id,
+                    &hooks.cursor,
+                    &hooks.config,
                 ],
             )
             .await

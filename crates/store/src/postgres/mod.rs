@@ -5,6 +5,7 @@
 //! functions in the database (`migrations/postgres`), and so is everything that has to do with time: a node
 //! whose clock is wrong steals nothing.
 
+mod archive;
 mod batch;
 mod bell;
 mod clock;

@@ -125,12 +125,17 @@ impl Pool {
         Ok(self.read(sql, params).await?.pop())
     }
 
-    /// Does something once.
-    pub(super) async fn run(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        let client = self.pool.get().await.map_err(|error| match error {
+    /// A connection.
+    pub(super) async fn client(&self) -> Result<deadpool_postgres::Object, StoreError> {
+        self.pool.get().await.map_err(|error| match error {
             deadpool_postgres::PoolError::Backend(error) => store_error(&error),
             other => StoreError::Unavailable(format!("no connection to the database: {other}")),
-        })?;
+        })
+    }
+
+    /// Does something once.
+    pub(super) async fn run(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        let client = self.client().await?;
         let answer = async {
             let statement = client.prepare_cached(sql).await?;
             client.query(&statement, params).await

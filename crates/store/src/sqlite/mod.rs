@@ -3,6 +3,7 @@
 //! `writer` owns the only connection that writes and commits in groups; `readers` stand beside it;
 //! `checkpoint` keeps the write-ahead log short. Everything else here is SQL on one of those connections.
 
+mod archive;
 mod checkpoint;
 mod commit;
 mod error;
@@ -98,6 +99,11 @@ impl SqliteStore {
         let session = Session::new(conn, Arc::clone(&now))?;
         let writer = Writer::start(dir.to_owned(), session, checkpoints, options.max_pages)?;
         Ok(Self { dir: dir.to_owned(), writer, points, scans, now, lock: Mutex::new(Some(lock)) })
+    }
+
+    /// Copies the database of a folder to a file, also while a server writes to it: the copy is of one moment.
+    pub fn back_up(dir: &Path, to: &Path) -> Result<(), OpenError> {
+        archive::back_up(dir, to)
     }
 
     /// A short read, here and now.

@@ -1,7 +1,9 @@
 //! The backends: the suite of all of them, what only a file can get wrong, and what only a shared database can.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
+mod archive;
 mod conformance;
 mod disk;
 mod model;

@@ -20,7 +20,7 @@ use tokio_postgres::NoTls;
 use uuid::Uuid;
 
 /// The server to test with.
-fn server() -> Option<String> {
+pub(crate) fn server() -> Option<String> {
     let url = std::env::var("NUNCIO_TEST_POSTGRES").ok();
     assert!(
         url.is_some() || std::env::var_os("NUNCIO_TEST_ALL").is_none(),
@@ -33,7 +33,7 @@ fn server() -> Option<String> {
 }
 
 /// Options with a schema that nobody else uses.
-fn options() -> PostgresOptions {
+pub(crate) fn options() -> PostgresOptions {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let schema = format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     PostgresOptions { schema, readers: 4, time: TimeSource::Given, ..PostgresOptions::default() }

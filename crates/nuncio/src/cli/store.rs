@@ -1,0 +1,112 @@
+//! `nuncio store …`: whole stores, for the operator.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use clap::Subcommand;
+use nuncio::{PostgresOptions, StorePlace};
+use nuncio_store::{
+    PostgresStore, SqliteOptions, SqliteStore,
+    archive::{Archive, copy},
+};
+
+use super::{error::CliError, local_server, output};
+use crate::config::store_url;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Copy all tasks from one store to another, and compare them afterwards
+    ///
+    /// No server may use either of them meanwhile. A copy that was interrupted is started again: what is there
+    /// already is not copied twice.
+    Copy {
+        /// Where they are: sqlite:DIR or postgres://USER@HOST/DATABASE
+        #[arg(value_name = "FROM")]
+        from: String,
+        /// Where they are to be
+        #[arg(value_name = "TO")]
+        to: String,
+        /// The schema of a PostgreSQL database
+        #[arg(long, value_name = "NAME", default_value_t = PostgresOptions::default().schema)]
+        store_schema: String,
+    },
+    /// Copy the SQLite store of a server, which may be running, into an empty folder
+    ///
+    /// The copy is of one moment. A server that is started with `--data` on it has the tasks of that moment.
+    Backup {
+        /// The folder to make
+        #[arg(value_name = "TO")]
+        to: PathBuf,
+        /// The data folder of the server. Default: as `nuncio serve` here would have it
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+    },
+}
+
+impl Command {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        match self {
+            Self::Copy { from, to, store_schema } => {
+                let (from, to) =
+                    (open(&from, &store_schema, true).await?, open(&to, &store_schema, false).await?);
+                let done = copy(&*from, &*to, |_| {}).await;
+                let _ = from.close().await;
+                let _ = to.close().await;
+                let done = done.map_err(|error| CliError::Store(error.to_string()))?;
+                output::text(&format!(
+                    "Copied {} tasks ({} were there already); {} compared, all the same.\n",
+                    done.copied, done.there, done.verified
+                ))
+            }
+            Self::Backup { to, data } => {
+                let config = local_server::configured_for(data);
+                let StorePlace::Sqlite(dir) = config.place() else {
+                    return Err(CliError::Store(
+                        "the store is a PostgreSQL database: back it up with pg_dump or its own means".into(),
+                    ));
+                };
+                back_up(&dir, &config.data, &to)?;
+                output::text(&format!("Backed up {} to {}.\n", dir.display(), to.display()))
+            }
+        }
+    }
+}
+
+async fn open(url: &str, schema: &str, must_exist: bool) -> Result<Box<dyn Archive>, CliError> {
+    let broken = |error: &dyn std::fmt::Display| CliError::Store(error.to_string());
+    match store_url(url)
+        .map_err(CliError::Usage)?
+        .place(&PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::default() })
+    {
+        StorePlace::Sqlite(dir) => {
+            if must_exist && !dir.join("nuncio.db").is_file() {
+                return Err(CliError::Store(format!("there is no store in {}", dir.display())));
+            }
+            let store = SqliteStore::open(&dir, SqliteOptions::default()).map_err(|error| broken(&error))?;
+            Ok(Box::new(store))
+        }
+        StorePlace::Postgres { url, options } => {
+            let store = PostgresStore::open(&url, options).await.map_err(|error| broken(&error))?;
+            Ok(Box::new(store))
+        }
+    }
+}
+
+/// The database, and the secret that webhooks are signed with.
+fn back_up(dir: &Path, data: &Path, to: &Path) -> Result<(), CliError> {
+    let failed = |what: &Path, error: io::Error| CliError::Store(format!("{}: {error}", what.display()));
+    if !dir.join("nuncio.db").is_file() {
+        return Err(CliError::Store(format!(
+            "there is no store in {}: --data names another folder",
+            dir.display()
+        )));
+    }
+    nuncio::data_dir::make(to).map_err(|error| CliError::Store(error.to_string()))?;
+    if fs::read_dir(to).map_err(|error| failed(to, error))?.next().is_some() {
+        return Err(CliError::Store(format!("{} is not empty", to.display())));
+    }
+    SqliteStore::back_up(dir, &to.join("nuncio.db")).map_err(|error| CliError::Store(error.to_string()))?;
+    nuncio::data_dir::copy_secret(data, to).map_err(|error| failed(to, error))
+}

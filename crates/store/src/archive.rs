@@ -1,0 +1,176 @@
+//! Whole tasks, out of one store and into another: what `nuncio store copy` is made of.
+//!
+//! A task is taken out as everything that anybody could miss of it. Who held it when is not part of that:
+//! whatever was being run or delivered is due again where it arrives. Snapshots are left behind; they only save
+//! time.
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use nuncio_engine::{
+    clock::Timestamp,
+    event,
+    store::{
+        DeadLetter, Digest, JournalRecord, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook,
+    },
+    task::TaskId,
+};
+
+/// Tasks that are under way at once.
+const AT_ONCE: usize = 32;
+/// Ids that are looked up at once.
+const PAGE: usize = 512;
+/// Bytes of a log that are read at once, about.
+const READ_BYTES: usize = 4 << 20;
+
+/// A task with all that belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dump {
+    /// The row, held by nobody and without a number.
+    pub row: TaskRow,
+    /// The whole log.
+    pub log: Vec<StoredBatch>,
+    /// The whole journal.
+    pub journal: Vec<JournalRecord>,
+    /// The webhooks, in the order of their ids.
+    pub webhooks: Vec<(Webhook, HookState)>,
+    /// What is kept beside that.
+    pub details: Details,
+}
+
+/// What a store keeps of a task and tells nobody else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    /// When it may be claimed. What was held is due since the beginning of time.
+    pub due_at: Option<Timestamp>,
+    /// The key that made it.
+    pub idempotency: Option<(String, Digest)>,
+    /// Deliveries that were given up, in the order of their events and webhooks.
+    pub dead_letters: Vec<DeadLetter>,
+    /// How its webhooks stand, in the order of their ids.
+    pub hooks: Vec<HookState>,
+}
+
+/// How a webhook stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HookState {
+    /// Failed attempts at the next delivery.
+    pub attempts: u32,
+    /// When it is due. What was being delivered is due since the beginning of time.
+    pub due_at: Option<Timestamp>,
+}
+
+/// A store that whole tasks can be taken out of and put into.
+#[async_trait]
+pub trait Archive: Store {
+    /// The ids of tasks after this one, in their order.
+    async fn ids(&self, after: Option<TaskId>, limit: usize) -> Result<Vec<TaskId>, StoreError>;
+
+    /// What is kept of a task that `Store` does not tell.
+    async fn details(&self, task: TaskNo) -> Result<Details, StoreError>;
+
+    /// Puts a task there; false if it is there already. All of it or nothing, also in a crash.
+    async fn restore(&self, dump: Dump) -> Result<bool, StoreError>;
+
+    /// Whether a server uses the store now.
+    async fn in_use(&self) -> Result<bool, StoreError>;
+}
+
+/// What a copy did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Tasks that were put there.
+    pub copied: u64,
+    /// Tasks that were there already.
+    pub there: u64,
+    /// Tasks that were compared on both sides afterwards.
+    pub verified: u64,
+}
+
+/// Why a copy is not complete. It can be repeated: what is there already is not copied again.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// A store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A server would go on writing meanwhile.
+    #[error("a server uses {0}: stop it first, so that nothing is left behind")]
+    InUse(&'static str),
+    /// A task arrived as something else.
+    #[error("task {0} is not the same in both stores: it has changed in one of them since it was copied")]
+    Differs(TaskId),
+}
+
+/// Copies all tasks from one store to another, and compares them afterwards. `tell` hears how many are done.
+pub async fn copy(
+    from: &dyn Archive,
+    to: &dyn Archive,
+    tell: impl Fn(Copied) + Send + Sync,
+) -> Result<Copied, CopyError> {
+    for (store, name) in [(from, "the store that is copied"), (to, "the store that is copied to")] {
+        if store.in_use().await? {
+            return Err(CopyError::InUse(name));
+        }
+    }
+    let mut copied = Copied::default();
+    let mut after = None;
+    loop {
+        let ids = from.ids(after, PAGE).await?;
+        let Some(last) = ids.last() else { break };
+        after = Some(*last);
+        let puts = stream::iter(ids).map(async |id| -> Result<Option<bool>, CopyError> {
+            // Looked for before it is read: on a second try most of them are there.
+            if to.row(&TaskKey::Id(id)).await?.is_some() {
+                return Ok(Some(false));
+            }
+            match dump(from, id).await? {
+                Some(dump) => Ok(Some(to.restore(dump).await?)),
+                None => Ok(None),
+            }
+        });
+        let mut puts = puts.buffer_unordered(AT_ONCE);
+        while let Some(put) = puts.try_next().await? {
+            match put {
+                Some(true) => copied.copied += 1,
+                Some(false) => copied.there += 1,
+                None => {}
+            }
+        }
+        tell(copied);
+    }
+    let mut after = None;
+    loop {
+        let ids = from.ids(after, PAGE).await?;
+        let Some(last) = ids.last() else { break };
+        after = Some(*last);
+        let looks = stream::iter(ids).map(async |id| -> Result<(), CopyError> {
+            let (here, there) = (dump(from, id).await?, dump(to, id).await?);
+            if here == there { Ok(()) } else { Err(CopyError::Differs(id)) }
+        });
+        let mut looks = looks.buffer_unordered(AT_ONCE);
+        while looks.try_next().await?.is_some() {
+            copied.verified += 1;
+        }
+        tell(copied);
+    }
+    Ok(copied)
+}
+
+/// A task with all that belongs to it.
+pub async fn dump(store: &dyn Archive, id: TaskId) -> Result<Option<Dump>, StoreError> {
+    let Some(mut row) = store.row(&TaskKey::Id(id)).await? else { return Ok(None) };
+    let no = row.no;
+    let (mut log, mut after) = (vec![], 0);
+    while after < row.seq {
+        let more = store.log(no, after, READ_BYTES).await?;
+        let Some(last) = more.last() else { break };
+        let events = event::decode(&last.bytes).map_err(|error| StoreError::Broken(error.to_string()))?;
+        after = last.first_seq - 1 + events.len() as u64;
+        log.extend(more);
+    }
+    let journal = store.journal(no).await?;
+    let details = store.details(no).await?;
+    let hooks = details.hooks.clone().into_iter().chain(std::iter::repeat(HookState::default()));
+    let webhooks = store.webhooks(no).await?.into_iter().zip(hooks).collect();
+    (row.no, row.node) = (TaskNo(0), None);
+    Ok(Some(Dump { row, log, journal, webhooks, details }))
+}

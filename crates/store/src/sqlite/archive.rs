@@ -1,0 +1,194 @@
+//! Whole tasks, out of the database and into it. See `crate::archive`.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{DeadLetter, StoreError, TaskNo},
+    task::TaskId,
+};
+use rusqlite::{Connection, OptionalExtension as _, Result, params};
+
+use super::{SqliteStore, read, schema, session::Session};
+use crate::{
+    OpenError,
+    archive::{Archive, Details, Dump, HookState},
+};
+
+#[async_trait]
+impl Archive for SqliteStore {
+    async fn ids(&self, after: Option<TaskId>, limit: usize) -> std::result::Result<Vec<TaskId>, StoreError> {
+        self.scan(move |conn, _| {
+            let after = after.map_or_else(Vec::new, |id| id.0.as_bytes().to_vec());
+            conn.prepare_cached("SELECT id FROM task WHERE id > ?1 ORDER BY id LIMIT ?2")?
+                .query_map(params![after, limit as i64], |row| read::task_id(row, 0))?
+                .collect()
+        })
+        .await
+    }
+
+    async fn details(&self, task: TaskNo) -> std::result::Result<Details, StoreError> {
+        self.read(|conn, _| details(conn, task.0))
+    }
+
+    async fn restore(&self, dump: Dump) -> std::result::Result<bool, StoreError> {
+        let weight = dump.log.iter().map(|batch| batch.bytes.len()).sum();
+        self.writer.write(weight, move |session| restore(session, &dump)).await
+    }
+
+    async fn in_use(&self) -> std::result::Result<bool, StoreError> {
+        // The folder is locked: whoever has it open is the only one.
+        Ok(false)
+    }
+}
+
+/// Copies the database of a folder to a file, also while a server writes to it: the copy is of one moment.
+pub(crate) fn back_up(dir: &Path, to: &Path) -> std::result::Result<(), OpenError> {
+    let conn = schema::open_read_only(&dir.join("nuncio.db"))?;
+    let Some(name) = to.to_str() else {
+        let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the name is not UTF-8");
+        return Err(OpenError::Folder { dir: to.to_owned(), source: why });
+    };
+    conn.execute("VACUUM INTO ?1", [name])?;
+    Ok(())
+}
+
+fn details(conn: &Connection, no: i64) -> Result<Details> {
+    let row = conn
+        .prepare_cached("SELECT due_at, node IS NOT NULL, idempotency, owner FROM task WHERE no = ?1")?
+        .query_row([no], |row| {
+            let key: Option<String> = row.get(2)?;
+            Ok((due(row.get(0)?, row.get(1)?), key, row.get::<_, i64>(3)?))
+        })
+        .optional()?;
+    let Some((due_at, key, owner)) = row else { return Ok(Details::default()) };
+    let idempotency = match key {
+        None => None,
+        Some(key) => conn
+            .prepare_cached("SELECT digest FROM idempotency WHERE owner = ?1 AND key = ?2")?
+            .query_row(params![owner, key], |row| row.get(0))
+            .optional()?
+            .map(|digest| (key, digest)),
+    };
+    let hooks = conn
+        .prepare_cached("SELECT attempts, due_at, node IS NOT NULL FROM webhook WHERE task = ?1 ORDER BY id")?
+        .query_map([no], |row| {
+            Ok(HookState { attempts: row.get(0)?, due_at: due(row.get(1)?, row.get(2)?) })
+        })?
+        .collect::<Result<_>>()?;
+    let dead_letters = conn
+        .prepare_cached(
+            "SELECT delivery, task.id, webhook, dead_letter.seq, reason, at FROM dead_letter
+             JOIN task ON task.no = dead_letter.task WHERE dead_letter.task = ?1 ORDER BY webhook, dead_letter.seq",
+        )?
+        .query_map([no], |row| {
+            Ok(DeadLetter {
+                delivery: row.get(0)?,
+                task: read::task_id(row, 1)?,
+                webhook: row.get(2)?,
+                seq: read::number(row, 3)?,
+                reason: row.get(4)?,
+                at: Timestamp(row.get(5)?),
+            })
+        })?
+        .collect::<Result<_>>()?;
+    Ok(Details { due_at, idempotency, dead_letters, hooks })
+}
+
+/// What somebody holds is due since the beginning of time.
+fn due(at: Option<i64>, held: bool) -> Option<Timestamp> {
+    at.map(|at| if held { Timestamp(0) } else { Timestamp(at) })
+}
+
+fn restore(session: &mut Session, dump: &Dump) -> Result<bool> {
+    let (row, details) = (&dump.row, &dump.details);
+    let owner = session.names.owner_no(&session.conn, &row.owner)?;
+    let agent = session.names.agent_no(&session.conn, &row.agent)?;
+    let no = session.next_no;
+    let context =
+        Some(row.context.as_str()).filter(|context| TaskId::of_own_context(context) != Some(row.id));
+    let unfolded: usize = dump.log.iter().map(|batch| batch.bytes.len()).sum();
+    let inserted = session
+        .conn
+        .prepare_cached(
+            "INSERT INTO task (no, id, owner, agent, state, status_at, created_at, seq, version, epoch, node,
+               due_at, attempts, cancel, snap_seq, unfolded, journaled, hooks, context, client_id, idempotency,
+               parent, head)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, NULL, ?11, ?12, ?13, 0, ?14, ?15, ?16, ?17, ?18,
+               ?19, ?20, ?21)
+             ON CONFLICT (id) DO NOTHING",
+        )?
+        .execute(params![
+            no,
+            row.id.0.as_bytes(),
+            owner,
+            agent,
+            row.state.code(),
+            row.status_at.0,
+            row.created_at.0,
+            row.seq as i64,
+            row.version as i64,
+            row.epoch as i64,
+            details.due_at.map(|due| due.0),
+            row.attempts,
+            row.cancel,
+            unfolded as i64,
+            dump.journal.len() as i64,
+            dump.webhooks.len() as i64,
+            context,
+            row.client_id,
+            details.idempotency.as_ref().map(|(key, _)| key),
+            row.parent.as_ref().map(|parent| parent.0.as_bytes()),
+            &*row.head,
+        ])?;
+    if inserted == 0 {
+        return Ok(false);
+    }
+    session.next_no += 1;
+    session.count(owner, agent, row.state, 1);
+    let conn = &session.conn;
+    for batch in &dump.log {
+        conn.prepare_cached("INSERT INTO log (key, bytes) VALUES (?1, ?2)")?
+            .execute(params![read::key(no, batch.first_seq), &*batch.bytes])?;
+    }
+    for (n, record) in (1..).zip(&dump.journal) {
+        conn.prepare_cached("INSERT INTO journal (key, bytes) VALUES (?1, ?2)")?
+            .execute(params![read::key(no, n), &*record.0])?;
+    }
+    if let Some(id) = &row.client_id {
+        conn.prepare_cached("INSERT INTO client_id (owner, id, task) VALUES (?1, ?2, ?3)")?
+            .execute(params![owner, id, no])?;
+    }
+    if let Some((key, digest)) = &details.idempotency {
+        conn.prepare_cached("INSERT INTO idempotency (owner, key, task, digest) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![owner, key, no, digest])?;
+    }
+    for (hook, state) in &dump.webhooks {
+        conn.prepare_cached(
+            "INSERT INTO webhook (task, id, cursor, attempts, due_at, config) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            no,
+            hook.id,
+            hook.cursor as i64,
+            state.attempts,
+            state.due_at.map(|due| due.0),
+            &*hook.config
+        ])?;
+    }
+    for letter in &details.dead_letters {
+        conn.prepare_cached(
+            "INSERT INTO dead_letter (task, webhook, seq, delivery, reason, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            no,
+            letter.webhook,
+            letter.seq as i64,
+            letter.delivery,
+            letter.reason,
+            letter.at.0
+        ])?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,234 @@
+//! Whole tasks, from one store to another and back: nothing is missing, and nothing is there twice.
+
+use std::{ops::Range, path::Path, sync::Arc};
+
+use nuncio_engine::{
+    clock::Timestamp,
+    content::{Message, Role},
+    event::{self, Encoded, Entry, Event},
+    store::{
+        Change, Guard, JournalRecord, ListQuery, NewTask, NodeId, RunChange, Settled, Store, TaskKey, TaskNo,
+        Webhook,
+    },
+    task::{State, TaskId},
+};
+use nuncio_store::{
+    SqliteOptions, SqliteStore,
+    archive::{Archive, Copied, CopyError, copy, dump},
+};
+use uuid::Uuid;
+
+fn sqlite(dir: &Path) -> SqliteStore {
+    SqliteStore::open(dir, SqliteOptions::default()).unwrap()
+}
+
+fn words(texts: &[String]) -> Encoded {
+    let said = |text: &String| Entry(Timestamp(1), Event::Message(Message::text("m", Role::User, text)));
+    event::encode(&texts.iter().map(said).collect::<Vec<_>>())
+}
+
+/// Tasks of every kind; what they are depends only on the number.
+async fn fill(store: &dyn Store, numbers: Range<u64>) -> Vec<TaskId> {
+    let mut ids = vec![];
+    for n in numbers {
+        let id = TaskId(Uuid::now_v7());
+        let mut change = Change::new(Guard::Create(Box::new(NewTask {
+            id,
+            client_id: (n % 5 == 0).then(|| format!("client-{n}")),
+            owner: if n % 3 == 0 { "alice".into() } else { "bob".into() },
+            context: (n % 4 == 0).then(|| "shared".into()),
+            agent: if n % 2 == 0 { "echo".into() } else { "worker".into() },
+            parent: (n % 7 == 0).then(|| ids.last().copied()).flatten(),
+            idempotency: (n % 6 == 0).then(|| (format!("key-{n}"), [n as u8; 32])),
+            webhooks: (n % 8 == 0)
+                .then(|| Webhook { id: format!("hook-{n}"), cursor: 0, config: "config".into() })
+                .into_iter()
+                .collect(),
+            created_at: Timestamp(1_000 + n as i64),
+        })));
+        change.events = Some(words(&[format!("born {n}")]));
+        let states = [State::Working, State::Completed, State::InputRequired, State::Failed];
+        change.state = Some((states[n as usize % 4], Timestamp(2_000 + n as i64)));
+        change.head = Some(format!("head {n}").into());
+        change.journal = (0..n % 3).map(|k| JournalRecord(format!("record {n} {k}").into())).collect();
+        change.run = match n % 4 {
+            0 => RunChange::Lease(NodeId(Uuid::nil())),
+            2 if n % 8 == 2 => RunChange::Due(Timestamp(9_999)),
+            _ => RunChange::Rest,
+        };
+        let made = store.commit(change).await.unwrap();
+        if n % 4 == 0 {
+            for more in 0..n % 20 {
+                let mut change = Change::new(Guard::Runner { task: made.task, epoch: made.epoch });
+                change.events = Some(words(&[format!("more {more}"), "x".repeat(20)]));
+                store.commit(change).await.unwrap();
+            }
+        }
+        if n % 16 == 0 {
+            let dead = Settled::Dead {
+                seq: 1,
+                delivery: format!("delivery-{n}"),
+                reason: "gone".into(),
+                at: Timestamp(5_000),
+            };
+            store.settle_delivery(made.task, &format!("hook-{n}"), dead).await.unwrap();
+        }
+        ids.push(id);
+    }
+    ids
+}
+
+async fn copied(from: &dyn Archive, to: &dyn Archive) -> Result<Copied, CopyError> {
+    copy(from, to, |_| {}).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_the_same_store() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (from, to) = (sqlite(here.path()), sqlite(there.path()));
+    let ids = fill(&from, 0..200).await;
+    assert_eq!(copied(&from, &to).await.unwrap(), Copied { copied: 200, there: 0, verified: 200 });
+    compare(&from, &to, &ids).await;
+    // Again, and nothing is there twice.
+    assert_eq!(copied(&from, &to).await.unwrap(), Copied { copied: 0, there: 200, verified: 200 });
+    // What is held in one place can be claimed in the other.
+    let claimed = to.claim(NodeId(Uuid::now_v7()), Timestamp(1), 100).await.unwrap();
+    assert_eq!(claimed.len(), 50);
+}
+
+async fn compare(from: &dyn Archive, to: &dyn Archive, ids: &[TaskId]) {
+    for id in ids {
+        let (left, right) = (dump(from, *id).await.unwrap(), dump(to, *id).await.unwrap());
+        assert!(left.is_some());
+        assert_eq!(left, right);
+    }
+    for owner in ["alice", "bob"] {
+        let query = ListQuery {
+            owner: owner.into(),
+            context: None,
+            state: None,
+            agent: None,
+            since: None,
+            after: None,
+            limit: 500,
+        };
+        let (left, right) = (from.list(&query).await.unwrap(), to.list(&query).await.unwrap());
+        assert_eq!(left.total, right.total);
+        let ids =
+            |page: &nuncio_engine::store::ListPage| page.tasks.iter().map(|t| t.row.id).collect::<Vec<_>>();
+        assert_eq!(ids(&left), ids(&right));
+    }
+    assert_eq!(from.load().await.unwrap().live, to.load().await.unwrap().live);
+    let key = TaskKey::Client { owner: "alice".into(), id: "client-0".into() };
+    assert_eq!(to.row(&key).await.unwrap().unwrap().id, ids[0]);
+    assert_eq!(to.idempotent("alice", "key-6").await.unwrap(), Some((ids[6], [6; 32])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_was_interrupted_goes_on() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (from, to) = (sqlite(here.path()), sqlite(there.path()));
+    let ids = fill(&from, 0..60).await;
+    for id in &ids[..25] {
+        let dump = dump(&from, *id).await.unwrap().unwrap();
+        assert!(to.restore(dump).await.unwrap());
+    }
+    assert_eq!(copied(&from, &to).await.unwrap(), Copied { copied: 35, there: 25, verified: 60 });
+    compare(&from, &to, &ids).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_difference_is_found() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (from, to) = (sqlite(here.path()), sqlite(there.path()));
+    let ids = fill(&from, 0..10).await;
+    copied(&from, &to).await.unwrap();
+    let row = to.row(&TaskKey::Id(ids[4])).await.unwrap().unwrap();
+    let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+    change.cancel = Some(true);
+    to.commit(change).await.unwrap();
+    assert!(matches!(copied(&from, &to).await, Err(CopyError::Differs(id)) if id == ids[4]));
+}
+
+/// A backup is of one moment, although somebody writes all the time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_of_a_store_that_is_written_to_is_whole() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let from = Arc::new(sqlite(here.path()));
+    let before = fill(&*from, 0..50).await;
+    let writing = tokio::spawn({
+        let from = Arc::clone(&from);
+        async move { fill(&*from, 50..350).await }
+    });
+    let (dir, to) = (here.path().to_owned(), there.path().join("nuncio.db"));
+    tokio::task::spawn_blocking(move || SqliteStore::back_up(&dir, &to)).await.unwrap().unwrap();
+    writing.await.unwrap();
+    let copy = sqlite(there.path());
+    for id in copy.ids(None, 1_000).await.unwrap() {
+        // Whole: its log is as long as its row says.
+        let dump = dump(&copy, id).await.unwrap().unwrap();
+        let events: usize = dump.log.iter().map(|batch| event::decode(&batch.bytes).unwrap().len()).sum();
+        assert_eq!(events as u64, dump.row.seq);
+    }
+    for id in before {
+        assert!(copy.row(&TaskKey::Id(id)).await.unwrap().is_some());
+    }
+}
+
+/// To PostgreSQL and back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_copy_in_postgres_is_the_same_store() {
+    let Some(url) = crate::postgres::server() else { return };
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (from, back) = (sqlite(here.path()), sqlite(there.path()));
+    let ids = fill(&from, 0..200).await;
+    let middle = nuncio_store::PostgresStore::open(&url, crate::postgres::options()).await.unwrap();
+    assert_eq!(copied(&from, &middle).await.unwrap(), Copied { copied: 200, there: 0, verified: 200 });
+    compare(&from, &middle, &ids).await;
+    assert_eq!(copied(&middle, &back).await.unwrap(), Copied { copied: 200, there: 0, verified: 200 });
+    compare(&from, &back, &ids).await;
+    // While a server uses it, it is left alone.
+    let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
+    middle.heartbeat(NodeId(Uuid::now_v7()), Timestamp(soon + 60_000)).await.unwrap();
+    assert!(matches!(copied(&middle, &back).await, Err(CopyError::InUse(_))));
+}
+
+/// A store that the first version of the schema wrote: it opens, is brought up to date, and nothing is lost. The
+/// file is never changed; a later version gets one of its own beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_schema_1_opens_with_all_that_it_holds() {
+    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let conn = rusqlite::Connection::open(old.path().join("nuncio.db")).unwrap();
+    conn.execute_batch(include_str!("golden/store-1.sql")).unwrap();
+    conn.pragma_update(None, "user_version", 1).unwrap();
+    drop(conn);
+    let (old, new) = (sqlite(old.path()), sqlite(new.path()));
+    // What was in it is what `fill` made; only the identities are others.
+    let expected = fill(&new, 0..17).await;
+    let found = old.ids(None, 100).await.unwrap();
+    assert_eq!(found.len(), expected.len());
+    for (was, is) in expected.into_iter().zip(found) {
+        let mut dumps = vec![];
+        for (store, id) in [(&new, was), (&old, is)] {
+            let mut dump = dump(store, id).await.unwrap().unwrap();
+            let own = TaskId::of_own_context(&dump.row.context) == Some(id);
+            dump.row.context = if own { "its own".into() } else { dump.row.context };
+            dump.row.parent = dump.row.parent.map(|_| TaskId(Uuid::nil()));
+            dump.row.id = TaskId(Uuid::nil());
+            for letter in &mut dump.details.dead_letters {
+                letter.task = TaskId(Uuid::nil());
+            }
+            // Due since it was made, by the clock of that day.
+            for (_, hook) in &mut dump.webhooks {
+                hook.due_at = hook.due_at.map(|_| Timestamp(0));
+            }
+            for hook in &mut dump.details.hooks {
+                hook.due_at = hook.due_at.map(|_| Timestamp(0));
+            }
+            dumps.push(dump);
+        }
+        assert_eq!(dumps[0], dumps[1]);
+    }
+    old.commit(Change::new(Guard::Version { task: TaskNo(1), version: 0 })).await.unwrap_err();
+    fill(&old, 100..120).await;
+}
