@@ -121,6 +121,9 @@ impl Engine {
         if let Some(news) = inner.store.news() {
             tokio::spawn(upkeep::news_loop(Arc::clone(&inner), news));
         }
+        if inner.store.is_shared() {
+            tokio::spawn(upkeep::follow_loop(Arc::clone(&inner)));
+        }
         inner.beat().await?;
         inner.recount().await;
         tokio::spawn(upkeep::heartbeat_loop(Arc::clone(&inner)));

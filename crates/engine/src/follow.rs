@@ -11,7 +11,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use tokio::sync::{Notify, watch};
@@ -29,9 +28,6 @@ const RING_BYTES: usize = 256 * 1024;
 /// What a follower reads from the store at once, about. Written out in some dialect it is several times that,
 /// and held for as long as its reader does not read.
 const READ_BYTES: usize = 32 * 1024;
-/// A follower of a store that other processes write to looks again after this, whatever it was told.
-const SLOW_POLL: Duration = Duration::from_secs(5);
-
 /// What a follower gets next.
 #[derive(Debug)]
 pub enum Next {
@@ -118,7 +114,6 @@ impl Follower {
             tokio::select! {
                 () = changed => {}
                 _ = self.closing.changed() => {}
-                () = tokio::time::sleep(SLOW_POLL), if self.store.is_shared() => self.look = true,
             }
         }
     }
@@ -181,6 +176,11 @@ impl Hub {
             drop(recent);
             channel.changed.notify_waiters();
         }
+    }
+
+    /// The tasks that somebody follows.
+    pub(crate) fn followed(&self) -> Vec<TaskNo> {
+        self.shards.iter().flat_map(|shard| lock(shard).keys().copied().collect::<Vec<_>>()).collect()
     }
 
     /// Tells all followers that something may have been written that nobody told of.

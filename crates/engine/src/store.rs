@@ -72,6 +72,12 @@ pub trait Store: Send + Sync + 'static {
         Ok(vec![])
     }
 
+    /// The last sequence numbers of tasks, as far as they exist. Only asked of a store that is shared: see
+    /// [`News::Task`].
+    async fn seqs(&self, _tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
+        Ok(vec![])
+    }
+
     /// When the next task becomes due that nobody holds, if any.
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError>;
 

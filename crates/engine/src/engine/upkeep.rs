@@ -1,7 +1,7 @@
 //! What an engine does beside its work: it says that it lives, looks after its tasks, hears what other nodes do,
 //! and forgets what is old.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
@@ -12,6 +12,11 @@ use crate::{
     store::{Change, CommitError, Guard, News, RunChange, TaskKey},
     task::TaskId,
 };
+
+/// How late an event of another node is at most, when the news of it was lost.
+const FOLLOW_POLL: Duration = Duration::from_secs(5);
+/// Tasks that are asked for in one question.
+const FOLLOWED_AT_ONCE: usize = 10_000;
 
 /// Keeps this node's leases.
 pub(super) async fn heartbeat_loop(engine: Arc<Inner>) {
@@ -62,6 +67,23 @@ pub(super) async fn news_loop(engine: Arc<Inner>, mut news: mpsc::UnboundedRecei
                 }
                 engine.claims.notify_one();
                 engine.outbox.notify_one();
+            }
+        }
+    }
+}
+
+/// Looks for events of followed tasks that no news came of: one question for all of them, however many follow.
+pub(super) async fn follow_loop(engine: Arc<Inner>) {
+    let mut closing = engine.closing();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(FOLLOW_POLL) => {}
+            () = closed(&mut closing) => return,
+        }
+        for tasks in engine.hub.followed().chunks(FOLLOWED_AT_ONCE) {
+            match engine.store.seqs(tasks).await {
+                Ok(seqs) => seqs.into_iter().for_each(|(no, seq)| engine.hub.heard(no, seq)),
+                Err(error) => tracing::warn!(%error, "followed tasks could not be looked at"),
             }
         }
     }

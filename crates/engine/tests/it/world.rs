@@ -505,6 +505,9 @@ impl Store for Hooked {
     async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
         self.store.held(node).await
     }
+    async fn seqs(&self, tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
+        self.store.seqs(tasks).await
+    }
     async fn stirred(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
         self.store.stirred(node).await
     }

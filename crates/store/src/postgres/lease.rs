@@ -2,7 +2,7 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Claimed, Load, NodeId, StoreError},
+    store::{Claimed, Load, NodeId, StoreError, TaskNo},
     task::TaskId,
 };
 
@@ -10,6 +10,7 @@ use super::{
     clock::Clock,
     pool::Pool,
     read::{number, select_row, task_row},
+    tenant,
 };
 
 /// Notes that a node is alive until then; how many others are.
@@ -56,6 +57,16 @@ pub(super) async fn held(pool: &Pool, node: NodeId) -> Result<Vec<TaskId>, Store
 pub(super) async fn stirred(pool: &Pool, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
     let rows = pool.read("SELECT id FROM task WHERE node = $1 AND stirred", &[&node.0]).await?;
     Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
+}
+
+/// How far the logs of tasks go.
+pub(super) async fn seqs(pool: &Pool, tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
+    let numbers: Vec<i64> = tasks.iter().map(|task| task.0).collect();
+    let tenants: Vec<i32> = tasks.iter().map(|task| tenant(*task)).collect();
+    let sql = "SELECT t.no, t.seq FROM unnest($1::integer[], $2::bigint[]) w(tenant, no)
+         JOIN task t ON t.tenant = w.tenant AND t.no = w.no";
+    let rows = pool.read(sql, &[&tenants, &numbers]).await?;
+    Ok(rows.iter().map(|row| (TaskNo(row.get(0)), number(row, 1))).collect())
 }
 
 /// When the next task becomes due that nobody holds.

@@ -199,6 +199,10 @@ impl Store for PostgresStore {
         lease::stirred(&self.pool, node).await
     }
 
+    async fn seqs(&self, tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
+        lease::seqs(&self.pool, tasks).await
+    }
+
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         lease::next_due(&self.pool, &self.clock).await
     }

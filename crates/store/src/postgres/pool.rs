@@ -35,7 +35,7 @@ pub(super) fn config(url: &str, schema: &str) -> Result<Config, OpenError> {
     })?;
     let own = format!("-c search_path={schema}");
     let options = config.get_options().map_or(own.clone(), |given| format!("{given} {own}"));
-    config.options(options).application_name("nuncio").connect_timeout(CONNECT_WITHIN);
+    config.options(options).application_name(format!("nuncio {schema}")).connect_timeout(CONNECT_WITHIN);
     // A machine that is gone without a word is noticed within about 20 seconds.
     config.keepalives(true).keepalives_idle(Duration::from_secs(10));
     config.keepalives_interval(Duration::from_secs(3)).keepalives_retries(3);

@@ -10,6 +10,8 @@ use std::{
 };
 
 use nuncio_engine::{
+    Agent, AgentError, Caller, Catalog, Engine, Message, Next, Outcome, Parts, Profile, Reply, Role, Submit,
+    Task, TaskContext,
     clock::Timestamp,
     event::Encoded,
     store::{Change, CommitError, Guard, NewTask, News, NodeId, RunChange, Store, TaskKey},
@@ -320,4 +322,107 @@ async fn connections_that_are_cut_lose_and_repeat_nothing() {
         assert_eq!(log, expected);
     }
     cutting.abort();
+}
+
+/// Asks, and says the answer.
+struct Curious;
+
+#[async_trait::async_trait]
+impl Agent for Curious {
+    fn profile(&self) -> Profile {
+        Profile::new("curious", "asks")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let form =
+            serde_json::json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
+        cx.progress(0.0, None, "asking").await?;
+        cx.ask("Who?", form).await?;
+        Ok(Outcome::said("thanks"))
+    }
+}
+
+async fn engine(store: PostgresStore) -> Engine {
+    let mut catalog = Catalog::default();
+    catalog.add(Arc::new(Curious)).unwrap();
+    let mut parts = Parts::new(Arc::new(store), catalog);
+    parts.options.lease = Duration::from_secs(2);
+    Engine::start(parts).await.unwrap()
+}
+
+async fn asking(engine: &Engine) -> Task {
+    let message = Message::text(Uuid::now_v7().to_string(), Role::User, "go");
+    let task = engine.submit(&Caller::local(), Submit::new("curious", message)).await.unwrap();
+    engine.settle(&Caller::local(), task).await.unwrap()
+}
+
+fn answer(task: &Task) -> Reply {
+    Reply {
+        task: task.origin.id.to_string(),
+        context: None,
+        message: Message::text(Uuid::now_v7().to_string(), Role::User, "me"),
+        idempotency_key: None,
+        webhooks: vec![],
+    }
+}
+
+/// Follows a task to its end.
+async fn end_of(engine: &Engine, task: &Task) {
+    let mut follower = engine.follow(&Caller::local(), &task.origin.id.to_string(), task.seq).await.unwrap();
+    let followed = async { while !matches!(follower.next().await.unwrap(), Next::End) {} };
+    tokio::time::timeout(Duration::from_secs(60), followed).await.unwrap();
+}
+
+/// However many follow, they hold no connection; and all of them hear of the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn five_thousand_followers_hold_no_connection() {
+    let Some(url) = server() else { return };
+    let options = PostgresOptions { time: TimeSource::Database, ..options() };
+    let name = format!("nuncio {}", options.schema);
+    let most = (options.readers + options.writers + 1) as i64;
+    let (here, there) =
+        (engine(open(&url, options.clone()).await).await, engine(open(&url, options).await).await);
+    let task = asking(&here).await;
+    let (ready, mut followers) = (Arc::new(tokio::sync::Semaphore::new(0)), tokio::task::JoinSet::new());
+    for _ in 0..5_000 {
+        let (there, task, ready) = (there.clone(), task.clone(), Arc::clone(&ready));
+        followers.spawn(async move {
+            ready.add_permits(1);
+            end_of(&there, &task).await;
+        });
+    }
+    let all = ready.acquire_many(5_000);
+    drop(tokio::time::timeout(Duration::from_secs(60), all).await.unwrap().unwrap());
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+    let open: i64 = client.query_one(count, &[&name]).await.unwrap().get(0);
+    assert!(open <= 2 * most, "{open} connections of two nodes");
+    here.reply(&Caller::local(), answer(&task)).await.unwrap();
+    followers.join_all().await;
+    let open: i64 = client.query_one(count, &[&name]).await.unwrap().get(0);
+    assert!(open <= 2 * most, "{open} connections of two nodes");
+}
+
+/// Nodes that hear no news find out all the same: the follower, the runner, the one who claims.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_news_came_of_is_found() {
+    let Some(url) = server() else { return };
+    let options = PostgresOptions { time: TimeSource::Database, ..options() };
+    let (left, right) = (open(&url, options.clone()).await, open(&url, options).await);
+    // Whoever has taken the news and lets them go is deaf from then on.
+    drop((left.news(), right.news()));
+    let (left, right) = (engine(left).await, engine(right).await);
+    let task = asking(&left).await;
+    let following = tokio::spawn({
+        let (right, task) = (right.clone(), task.clone());
+        async move { end_of(&right, &task).await }
+    });
+    right.reply(&Caller::local(), answer(&task)).await.unwrap();
+    end_of(&left, &task).await;
+    following.await.unwrap();
+    for engine in [left, right] {
+        let task = engine.get(&Caller::local(), &task.origin.id.to_string()).await.unwrap();
+        assert_eq!(task.state, State::Completed);
+    }
 }
