@@ -14,7 +14,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 pub(crate) use admission::Permit;
 pub use options::{Limits, Options};
@@ -92,6 +95,8 @@ pub(crate) struct Inner {
     queueing: AtomicU64,
     /// How many came to wait since the start.
     queued_ever: AtomicU64,
+    /// When this node last said that it lives.
+    beaten: Mutex<Option<Instant>>,
     closing: watch::Sender<bool>,
 }
 
@@ -116,6 +121,7 @@ impl Engine {
             queued: AtomicU64::new(0),
             queueing: AtomicU64::new(0),
             queued_ever: AtomicU64::new(0),
+            beaten: Mutex::default(),
             closing: watch::Sender::new(false),
         });
         if let Some(news) = inner.store.news() {

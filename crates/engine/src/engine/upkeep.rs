@@ -1,9 +1,13 @@
 //! What an engine does beside its work: it says that it lives, looks after its tasks, hears what other nodes do,
 //! and forgets what is old.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{Inner, closed};
 use crate::{
@@ -114,8 +118,21 @@ impl Inner {
 
     /// Says that this node lives.
     pub(super) async fn beat(&self) -> Result<(), Error> {
+        let at = Instant::now();
         let until = self.clock.now().after(self.options.lease);
-        Ok(self.store.heartbeat(self.node, until).await?)
+        self.store.heartbeat(self.node, until).await?;
+        *self.beaten.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+        Ok(())
+    }
+
+    /// Says so where it has not been said for long: the store was away, or this process was stopped. What a node
+    /// claims while it counts as dead is taken from it at once, and each time that counts as an attempt.
+    pub(crate) async fn stay_alive(&self) -> Result<(), Error> {
+        let beaten = *self.beaten.lock().unwrap_or_else(PoisonError::into_inner);
+        match beaten.is_some_and(|at| at.elapsed() < self.options.lease / 2) {
+            true => Ok(()),
+            false => self.beat().await,
+        }
     }
 
     /// Tells runs what others wrote to their tasks, in case no news came of it; and gives tasks back that this

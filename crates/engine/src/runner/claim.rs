@@ -52,6 +52,7 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
         if permits.is_empty() && !engine.has_place() {
             return Ok(engine.options.claim_poll);
         }
+        engine.stay_alive().await?;
         let now = engine.clock.now();
         let limit = permits.len().max(1);
         let claimed = engine.store.claim(engine.node, now, limit).await?;

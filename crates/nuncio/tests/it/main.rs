@@ -4,9 +4,11 @@
 #![allow(clippy::print_stdout, reason = "seeds, and the one line that sums a long run up")]
 
 mod client;
+mod cluster;
 mod command;
 mod config;
 mod crash;
+mod crowd;
 mod delivery;
 mod embedding;
 mod fake_agent;
@@ -17,5 +19,6 @@ mod random;
 mod resume;
 mod serve;
 mod server_process;
+mod stores;
 mod streams;
 mod test_agents;

@@ -18,7 +18,7 @@ use tokio::{sync::watch, task::JoinSet};
 use crate::{
     random::{self, Random},
     server_process::ServerProcess,
-    streams::{Cut, Endpoint, Frame, Frames, Reader, same, within},
+    streams::{Cut, Endpoint, Frame, Frames, Node, Reader, same, within},
     test_agents::{CHUNKS, GATES, gate_file},
 };
 
@@ -48,17 +48,14 @@ async fn check(dialect: Dialect) {
     let kill_at = 4 + Random(seed).below(u64::from(GATES[1]) - 10) as usize;
     let killed = world.cut_live("killed", Some(kill_at)).await;
     world.cut_ended("undisturbed", &undisturbed).await;
-    world.kill();
-    world.restart();
+    world.node.kill();
+    world.node.restart();
     world.cut_ended("killed", &killed).await;
 }
 
 struct World {
-    dialect: Dialect,
-    server: ServerProcess,
-    serving: watch::Sender<u32>,
-    endpoint: Endpoint,
-    data: PathBuf,
+    node: Node,
+    cuts: Cuts,
     _dir: tempfile::TempDir,
 }
 
@@ -66,37 +63,62 @@ impl World {
     fn new(dialect: Dialect) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
-        let server = ServerProcess::start_test_agents(&data);
-        let (serving, process) = watch::channel(server.pid());
-        let endpoint = Endpoint::new(server.url(), "chunks", process);
-        Self { dialect, server, serving, endpoint, data, _dir: dir }
-    }
-
-    fn kill(&mut self) {
-        self.serving.send_replace(0);
-        self.server.kill9();
-    }
-
-    fn restart(&mut self) {
-        self.server.restart();
-        self.serving.send_replace(self.server.pid());
+        let node = Node::of(ServerProcess::start_test_agents(&data));
+        let nodes = vec![node.endpoint("chunks")];
+        let cuts = Cuts { dialect, nodes, world: data, live: (1..=FRAMES).collect(), frames: FRAMES };
+        Self { node, cuts, _dir: dir }
     }
 
     /// A task that runs while its stream is cut after every frame. With `kill_at` the server is killed when
     /// somebody has read that many frames. The whole stream.
     async fn cut_live(&mut self, name: &str, kill_at: Option<usize>) -> Vec<Frame> {
-        let (seen, mut report) = watch::channel(vec![Seen::default(); FRAMES + 1]);
+        let Self { node, cuts, .. } = self;
+        let disturb = async |report: &mut watch::Receiver<Vec<Seen>>| {
+            let Some(kill_at) = kill_at else { return };
+            let reached = |all: &Vec<Seen>| all.iter().any(|seen| seen.frames >= kill_at);
+            within("the middle", report.wait_for(reached)).await.unwrap();
+            node.kill();
+            node.restart();
+        };
+        cuts.live(name, disturb).await
+    }
+
+    async fn cut_ended(&self, name: &str, whole: &[Frame]) {
+        self.cuts.ended(name, whole, 1).await;
+    }
+}
+
+/// A stream of `chunks` that is cut, by one reader after this frame and by another after that.
+pub(crate) struct Cuts {
+    pub(crate) dialect: Dialect,
+    /// The task is made and its stream is read at the first, and resumed at the others, if there are any.
+    pub(crate) nodes: Vec<Endpoint>,
+    /// The folder of the agent.
+    pub(crate) world: PathBuf,
+    /// Where it is cut while the task runs. The last is its end.
+    pub(crate) live: Vec<usize>,
+    /// How many there are.
+    pub(crate) frames: usize,
+}
+
+impl Cuts {
+    /// A task that runs while its stream is cut, and while something else is done to it. The whole stream.
+    pub(crate) async fn live(
+        &self,
+        name: &str,
+        disturb: impl AsyncFnOnce(&mut watch::Receiver<Vec<Seen>>),
+    ) -> Vec<Frame> {
+        let (seen, mut report) = watch::channel(vec![Seen::default(); self.live.len()]);
         let seen = Arc::new(seen);
         let mut readers = JoinSet::new();
-        for cut in 1..=FRAMES {
-            let reading = Reading::new(self, name, cut);
+        for (n, cut) in self.live.iter().copied().enumerate() {
+            let reading = self.reading(name, cut);
             let seen = Arc::clone(&seen);
-            readers.spawn(
-                async move { (cut, reading.read(|now| seen.send_modify(|all| all[cut] = now)).await) },
-            );
+            readers
+                .spawn(async move { (cut, reading.read(|now| seen.send_modify(|all| all[n] = now)).await) });
         }
         tokio::select! {
-            () = self.conduct(name, kill_at, &mut report) => {}
+            () = self.conduct(name, disturb, &mut report) => {}
             // Before the last gate is open, nobody ends but by a failure.
             Some(ended) = readers.join_next() => {
                 panic!("a stream ended before its task, cut after {}", ended.unwrap().0);
@@ -106,41 +128,52 @@ impl World {
         while let Some(read) = readers.join_next().await {
             streams.push(read.unwrap());
         }
-        // The one that was never cut but by the kill.
-        let whole = streams.iter().find(|(cut, _)| *cut == FRAMES).unwrap().1.clone();
-        assert_eq!(whole.len(), FRAMES);
+        // The one that was never cut but by others.
+        let whole = streams.iter().find(|(cut, _)| *cut == self.frames).unwrap().1.clone();
+        assert_eq!(whole.len(), self.frames);
         for (cut, stream) in &streams {
             same(stream, &whole, &format!("{name} in {:?}, cut after {cut}", self.dialect));
         }
         whole
     }
 
-    /// Opens the gates when everybody is there, and kills the server in between.
-    async fn conduct(&mut self, name: &str, kill_at: Option<usize>, report: &mut watch::Receiver<Vec<Seen>>) {
-        wait(report, "all readers", |_, seen| seen.frames > 0).await;
+    /// Opens the gates when everybody is there, and lets something be done in between.
+    async fn conduct(
+        &self,
+        name: &str,
+        disturb: impl AsyncFnOnce(&mut watch::Receiver<Vec<Seen>>),
+        report: &mut watch::Receiver<Vec<Seen>>,
+    ) {
+        self.wait(report, "all readers", |_, seen| seen.frames > 0).await;
         self.open_gate(name, GATES[0]);
-        if let Some(kill_at) = kill_at {
-            let reached = |all: &Vec<Seen>| all.iter().any(|seen| seen.frames >= kill_at);
-            within("the middle", report.wait_for(reached)).await.unwrap();
-            self.kill();
-            self.restart();
-        }
+        disturb(report).await;
         // Whoever cuts before the last gate has done so, and goes on with a task that still runs.
         let before_gate = 2 + GATES[1] as usize;
-        wait(report, "all resumed", |cut, seen| seen.resumed || cut > before_gate).await;
+        self.wait(report, "all resumed", |cut, seen| seen.resumed || cut > before_gate).await;
         self.open_gate(name, GATES[1]);
     }
 
-    /// The same after the task has ended.
-    async fn cut_ended(&self, name: &str, whole: &[Frame]) {
+    /// Waits until it is so of every reader, by where it cuts.
+    async fn wait(
+        &self,
+        report: &mut watch::Receiver<Vec<Seen>>,
+        what: &str,
+        is_so: impl Fn(usize, &Seen) -> bool,
+    ) {
+        let all = |all: &Vec<Seen>| self.live.iter().zip(all).all(|(cut, seen)| is_so(*cut, seen));
+        within(what, report.wait_for(all)).await.unwrap();
+    }
+
+    /// The same after the task has ended, after every so manieth frame.
+    pub(crate) async fn ended(&self, name: &str, whole: &[Frame], every: usize) {
         const AT_ONCE: usize = 16;
         let mut readers = JoinSet::new();
-        let mut next = 1..=FRAMES;
+        let mut next = (1..=self.frames).step_by(every);
         loop {
             while readers.len() < AT_ONCE
                 && let Some(cut) = next.next()
             {
-                let reading = Reading::new(self, name, cut);
+                let reading = self.reading(name, cut);
                 readers.spawn(async move { (cut, reading.read(|_| {}).await) });
             }
             let Some(read) = readers.join_next().await else { break };
@@ -149,32 +182,43 @@ impl World {
         }
         // From the very beginning there is all but the task itself, which the send had shown.
         let reader = reader(self.dialect, name, whole);
-        let log = self.endpoint.subscribe(&reader, 0).await.unwrap().rest().await.unwrap();
-        same(&log, &whole[1..], &format!("{name} in {:?}, from the beginning", self.dialect));
+        for node in &self.nodes {
+            let log = node.subscribe(&reader, 0).await.unwrap().rest().await.unwrap();
+            same(&log, &whole[1..], &format!("{name} in {:?}, from the beginning", self.dialect));
+        }
     }
 
     fn open_gate(&self, name: &str, chunk: u32) {
-        std::fs::write(gate_file(&self.data, name, chunk), "").unwrap();
+        std::fs::write(gate_file(&self.world, name, chunk), "").unwrap();
     }
-}
 
-/// Waits until it is so of every reader, by where it cuts.
-async fn wait(report: &mut watch::Receiver<Vec<Seen>>, what: &str, is_so: impl Fn(usize, &Seen) -> bool) {
-    let all = |all: &Vec<Seen>| all.iter().enumerate().skip(1).all(|(cut, seen)| is_so(cut, seen));
-    within(what, report.wait_for(all)).await.unwrap();
+    fn reading(&self, name: &str, cut_after: usize) -> Reading {
+        let others = &self.nodes[1.min(self.nodes.len() - 1)..];
+        Reading {
+            begin: self.nodes[0].clone(),
+            resume: others[cut_after % others.len()].clone(),
+            dialect: self.dialect,
+            name: name.to_owned(),
+            cut_after,
+            frames: vec![],
+            has_cut: false,
+        }
+    }
 }
 
 /// How far a reader is.
 #[derive(Clone, Copy, Default)]
-struct Seen {
-    frames: usize,
+pub(crate) struct Seen {
+    pub(crate) frames: usize,
     /// It has cut its stream, and has another one.
     resumed: bool,
 }
 
 /// A reader that cuts its stream once by itself, and otherwise takes it as it comes.
 struct Reading {
-    endpoint: Endpoint,
+    begin: Endpoint,
+    /// Where it goes on.
+    resume: Endpoint,
     dialect: Dialect,
     name: String,
     cut_after: usize,
@@ -183,24 +227,14 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(world: &World, name: &str, cut_after: usize) -> Self {
-        Self {
-            endpoint: world.endpoint.clone(),
-            dialect: world.dialect,
-            name: name.to_owned(),
-            cut_after,
-            frames: vec![],
-            has_cut: false,
-        }
-    }
-
     /// The frames of all its streams, one after the other.
     async fn read(mut self, tell: impl Fn(Seen)) -> Vec<Frame> {
         loop {
             match self.read_on(&tell).await {
                 Ok(true) => return self.frames,
                 Ok(false) => self.has_cut = true,
-                Err(Cut) => {}
+                Err(Cut::Broken) => {}
+                Err(Cut::Away) => panic!("{} was told to come again", self.name),
             }
         }
     }
@@ -211,7 +245,7 @@ impl Reading {
             None => self.send().await?,
             Some(last) => {
                 let reader = reader(self.dialect, &self.name, &self.frames);
-                self.endpoint.subscribe(&reader, last.id).await?
+                self.resume.subscribe(&reader, last.id).await?
             }
         };
         loop {
@@ -236,7 +270,7 @@ impl Reading {
         let mut send = Send::new(Message::text(format!("message-{name}"), Role::User, name));
         send.client_task_id = (self.dialect == Dialect::V0_1).then(|| name.clone());
         let (call, headers) = (Call::Stream(Box::new(send)), [("Idempotency-Key", name.as_str())]);
-        Frames::of(self.endpoint.open(self.dialect, name, &call, &headers).await?).await
+        Frames::of(self.begin.open(self.dialect, name, &call, &headers).await?).await
     }
 }
 

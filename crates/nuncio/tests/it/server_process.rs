@@ -16,22 +16,24 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{command, test_agents};
+use crate::{
+    command,
+    test_agents::{self, Cluster},
+};
 
 /// Long, because other tests may be building on the same machine; nobody waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is run.
-#[derive(Clone, Copy)]
 enum Program {
     /// `nuncio serve`.
     Nuncio,
-    /// The agents of `test_agents.rs`, served by the embedding library.
-    TestAgents,
+    /// The agents of `test_agents.rs`, served by the embedding library: alone, or as a node of a cluster.
+    TestAgents(Option<Cluster>),
 }
 
 impl Program {
-    fn command(self, data: &Path, listen: &str, flags: &[String]) -> Command {
+    fn command(&self, data: &Path, listen: &str, flags: &[String]) -> Command {
         let dir = data.parent().unwrap();
         match self {
             Self::Nuncio => {
@@ -39,15 +41,15 @@ impl Program {
                 command.args(["serve", "--listen", listen, "--data"]).arg(data).args(flags);
                 command
             }
-            Self::TestAgents => test_agents::command(data, listen),
+            Self::TestAgents(cluster) => test_agents::command(data, listen, cluster.as_ref()),
         }
     }
 
     /// Whether what is printed at the start is complete with this line.
-    fn is_last_of_greeting(self, line: &str) -> bool {
+    fn is_last_of_greeting(&self, line: &str) -> bool {
         match self {
             Self::Nuncio => line.contains(" send "),
-            Self::TestAgents => line.starts_with("Data:"),
+            Self::TestAgents(_) => line.starts_with("Data:"),
         }
     }
 }
@@ -84,7 +86,14 @@ impl ServerProcess {
 
     /// A server with the agents of `test_agents.rs`.
     pub(crate) fn start_test_agents(data: &Path) -> Self {
-        Self::try_start_program(Program::TestAgents, data, "127.0.0.1:0", vec![])
+        Self::try_start_program(Program::TestAgents(None), data, "127.0.0.1:0", vec![])
+            .unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
+    }
+
+    /// One of the servers with these agents that share a database.
+    pub(crate) fn start_node(data: &Path, cluster: &Cluster) -> Self {
+        let program = Program::TestAgents(Some(cluster.clone()));
+        Self::try_start_program(program, data, "127.0.0.1:0", vec![])
             .unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use nuncio_wire::a2a::{Call, Dialect};
 use tokio::sync::watch;
 
-use crate::http;
+use crate::{http, server_process::ServerProcess};
 
 /// How long anything may take that the server owes us.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -20,9 +20,14 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
         .unwrap_or_else(|_| panic!("{what}: nothing came of it in {PATIENCE:?}"))
 }
 
-/// The connection broke before the answer was complete.
+/// Why there is no complete answer. What was asked for may have been done.
 #[derive(Debug)]
-pub(crate) struct Cut;
+pub(crate) enum Cut {
+    /// The connection broke.
+    Broken,
+    /// The server has asked to come again later.
+    Away,
+}
 
 /// One agent of a server that comes and goes.
 #[derive(Clone)]
@@ -65,7 +70,12 @@ impl Endpoint {
         }
         let mut serving = self.serving.clone();
         within("a server", serving.wait_for(|process| *process != 0)).await.unwrap();
-        within(method, request.send()).await.map_err(|_| Cut)
+        let response = within(method, request.send()).await.map_err(|_| Cut::Broken)?;
+        if response.status() == reqwest::StatusCode::SERVICE_UNAVAILABLE {
+            assert!(response.headers().contains_key("retry-after"), "{method}: come again, but when?");
+            return Err(Cut::Away);
+        }
+        Ok(response)
     }
 
     /// Makes a request; its whole answer.
@@ -77,7 +87,7 @@ impl Endpoint {
         headers: &[(&str, &str)],
     ) -> Result<Bytes, Cut> {
         let response = self.open(dialect, id, call, headers).await?;
-        within("an answer", response.bytes()).await.map_err(|_| Cut)
+        within("an answer", response.bytes()).await.map_err(|_| Cut::Broken)
     }
 
     /// The frames of a task after that of the given id. 0: all of them.
@@ -86,6 +96,42 @@ impl Endpoint {
         let after = after.to_string();
         let headers = [("Last-Event-ID", after.as_str())];
         Frames::of(self.open(reader.dialect, &reader.id, &call, &headers).await?).await
+    }
+}
+
+/// A server that comes and goes, and says so to whoever asks it something.
+pub(crate) struct Node {
+    pub(crate) server: ServerProcess,
+    /// The process while it takes requests, else 0.
+    pub(crate) serving: watch::Sender<u32>,
+}
+
+impl Node {
+    /// A server that takes requests.
+    pub(crate) fn of(server: ServerProcess) -> Self {
+        let serving = watch::channel(server.pid()).0;
+        Self { server, serving }
+    }
+
+    /// One agent of it.
+    pub(crate) fn endpoint(&self, agent: &str) -> Endpoint {
+        Endpoint::new(self.server.url(), agent, self.serving.subscribe())
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.serving.send_replace(0);
+        self.server.kill9();
+    }
+
+    /// Waits until it takes requests.
+    pub(crate) fn ready(&mut self) {
+        self.server.ready();
+        self.serving.send_replace(self.server.pid());
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.server.respawn();
+        self.ready();
     }
 }
 
@@ -145,7 +191,7 @@ impl Frames {
     pub(crate) async fn of(response: reqwest::Response) -> Result<Self, Cut> {
         let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
         if kind != Some("text/event-stream") {
-            let answer = response.text().await.map_err(|_| Cut)?;
+            let answer = response.text().await.map_err(|_| Cut::Broken)?;
             panic!("a stream was refused: {answer}");
         }
         Ok(Self { response, buffer: BytesMut::new() })
@@ -173,9 +219,14 @@ impl Frames {
                 if bytes.starts_with(b":") {
                     continue;
                 }
+                // The only event without an id that anybody here expects.
+                if bytes.starts_with(b"data: ") && String::from_utf8_lossy(&bytes).contains(": try again in ")
+                {
+                    return Err(Cut::Away);
+                }
                 return Ok(Some(Frame::read(bytes)));
             }
-            match self.response.chunk().await.map_err(|_| Cut)? {
+            match self.response.chunk().await.map_err(|_| Cut::Broken)? {
                 Some(bytes) => self.buffer.extend_from_slice(&bytes),
                 None if self.buffer.is_empty() => return Ok(None),
                 None => panic!("the stream ended within an event: {:?}", self.buffer),
