@@ -115,7 +115,7 @@ impl Inner {
     /// that one looked for its children.
     pub(crate) async fn cancel_if_orphaned(self: &Arc<Self>, child: TaskId, parent: TaskId) {
         let parent = self.store.row(&TaskKey::Id(parent)).await;
-        if !matches!(parent, Ok(Some(row)) if !row.state.is_terminal()) {
+        if parent.is_ok_and(|row| row.is_none_or(|row| row.state.is_terminal())) {
             let engine = Arc::clone(self);
             tokio::spawn(async move { engine.cancel_child(child).await });
         }

@@ -282,7 +282,7 @@ impl Inner {
             // before the commit: a cancel may follow it at once and has to find the run.
             let (kept, told) = oneshot::channel();
             let (engine, entered) = (Arc::clone(self), self.enter(&run));
-            tokio::spawn(async move {
+            let keeping = tokio::spawn(async move {
                 let committed = match engine.store.commit(change).await {
                     Ok(committed) => committed,
                     Err(error) => return drop(kept.send(Err(error))),
@@ -296,7 +296,14 @@ impl Inner {
                 }
                 driver.drive(Lease::new(engine, &committed), entered).await;
             });
-            told.await.map_err(|_| Error::Internal("the commit of a new task was given up".into()))??;
+            match told.await {
+                Ok(kept) => kept?,
+                Err(_) if keeping.await.is_err_and(|error| error.is_panic()) => {
+                    return Err(Error::Internal("the commit of a new task panicked".into()).into());
+                }
+                // The runtime ends. Whoever called must not take that for a failure, and write it down.
+                Err(_) => std::future::pending().await,
+            }
         }
         for entry in &entries[1..] {
             task.apply(entry);
