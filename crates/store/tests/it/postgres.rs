@@ -18,6 +18,7 @@ use nuncio_engine::{
     task::{State, TaskId},
 };
 use nuncio_store::{PostgresError, PostgresOptions, PostgresStore, TimeSource};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_postgres::NoTls;
 use uuid::Uuid;
 
@@ -238,7 +239,7 @@ async fn a_runner_finds_what_others_wrote() {
     assert!(store.stirred(runner).await.unwrap().is_empty());
 }
 
-/// A batch that is sent again, because nobody knows what became of it, is done once.
+/// Connections that are cut in the middle of their transactions: every change is done in the end, and once.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_are_cut_lose_and_repeat_nothing() {
     let Some(url) = server() else { return };
@@ -322,6 +323,62 @@ async fn connections_that_are_cut_lose_and_repeat_nothing() {
         assert_eq!(log, expected);
     }
     cutting.abort();
+}
+
+/// Between a store and its server: now and then it swallows an answer and hangs up, so that what was asked for is
+/// done and nobody heard of it. Returns the address to use instead.
+async fn forgetful(url: &str) -> String {
+    let socket = url.rsplit("host=").next().unwrap().replace("%2F", "/");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let answers = Arc::new(AtomicU32::new(0));
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let (socket, answers) = (format!("{socket}/.s.PGSQL.5432"), Arc::clone(&answers));
+            tokio::spawn(async move {
+                let server = tokio::net::UnixStream::connect(socket).await.unwrap();
+                let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                    (client.into_split(), server.into_split());
+                tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+                let mut bytes = vec![0; 64 * 1024];
+                while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+                    if answers.fetch_add(1, Ordering::Relaxed) % 17 == 16
+                        || to_client.write_all(&bytes[..count]).await.is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    format!("postgres://nuncio@127.0.0.1:{port}/postgres")
+}
+
+/// What was committed although its answer was lost is not committed again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_is_done_once() {
+    let Some(url) = server() else { return };
+    let options = options();
+    let plain = open(&url, options.clone()).await;
+    let made = plain.commit(create(&new_task(), RunChange::Lease(node()))).await.unwrap();
+    let store = loop {
+        if let Ok(store) = PostgresStore::open(&forgetful(&url).await, options.clone()).await {
+            break store;
+        }
+    };
+    for n in 0..200_u64 {
+        let mut more = Change::new(Guard::Runner { task: made.task, epoch: made.epoch });
+        more.events = Some(Encoded { count: 1, bytes: n.to_string().into() });
+        let done = loop {
+            match store.commit(more.clone()).await {
+                Ok(done) => break done,
+                Err(CommitError::Store(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!((done.first_seq, done.seq, done.version), (n + 2, n + 2, n + 2));
+    }
 }
 
 /// Asks, and says the answer.
