@@ -22,9 +22,9 @@ use crate::{
 pub(super) enum Pace {
     /// It failed, and not even quickly.
     Slow,
-    /// Anything else.
+    /// It took it, or refused it quickly.
     Even,
-    /// It was not asked.
+    /// It was not asked: the round had nothing for it, or was not begun.
     Untried,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Round {
 
 impl Round {
     pub(super) fn new(shared: Arc<Shared>, claim: Claim, closing: watch::Receiver<bool>) -> Self {
-        Self { shared, claim, closing, pace: Pace::Even }
+        Self { shared, claim, closing, pace: Pace::Untried }
     }
 
     pub(super) async fn run(mut self) -> Pace {
@@ -136,14 +136,15 @@ impl Round {
             reason: format!("no answer within {} s", limit.as_secs_f32()),
         });
         match &verdict {
-            Verdict::Delivered => count("delivered"),
+            Verdict::Delivered => {
+                count("delivered");
+                self.pace = Pace::Even;
+            }
             Verdict::NothingToSend => {}
             Verdict::Retry { reason, .. } | Verdict::Dead { reason } => {
                 count("failed");
                 tracing::info!(delivery = delivery_id, attempt, reason, "a webhook was not delivered");
-                if began.elapsed() >= SLOW {
-                    self.pace = Pace::Slow;
-                }
+                self.pace = if began.elapsed() >= SLOW { Pace::Slow } else { Pace::Even };
             }
         }
         Some(verdict)

@@ -159,6 +159,38 @@ async fn a_hanging_endpoint_delays_nobody_else() {
     outbox.stop().await;
 }
 
+/// What was never sent says nothing about the endpoint: it must not earn it a bigger share.
+#[tokio::test(start_paused = true)]
+async fn rounds_with_nothing_to_send_do_not_widen_the_lane_of_a_hanging_endpoint() {
+    let world = World::answering(|call| match (call.url.contains("hanging"), call.seq) {
+        (true, 1) => async { Verdict::NothingToSend }.boxed(),
+        (true, _) => std::future::pending().boxed(),
+        _ => async { Verdict::Delivered }.boxed(),
+    });
+    for n in 0..40 {
+        let task = world.task(&["http://hanging/"]);
+        // The first ones have nothing to say, the others something that hangs.
+        world.append(task, (1..=if n < 20 { 1 } else { 2 }).map(text).collect());
+    }
+    let hour = Duration::from_secs(3600);
+    let options = OutboxOptions {
+        concurrency: 8,
+        per_endpoint: 8,
+        timeout: hour,
+        lease: 3 * hour,
+        ..OutboxOptions::default()
+    };
+    let outbox = world.start(options);
+    let hung = |world: &World| world.calls().iter().filter(|call| call.seq == 2).count();
+    world.until(|world| hung(world) >= 4).await;
+    let good = world.task(&["http://good/"]);
+    world.append(good, vec![text(1)]);
+    world.wake.notify_one();
+    world.until(|world| world.cursor(good, 0) == 1).await;
+    assert_eq!(hung(&world), 4, "half of what one endpoint may have");
+    outbox.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_endpoint_has_its_share_and_no_more() {
     let (now, most) = (Arc::new(Mutex::new(0_usize)), Arc::new(Mutex::new(0_usize)));
