@@ -1,9 +1,9 @@
 //! The seam to storage: one atomic commit, and the reads around it.
 //!
 //! A store keeps, per task: a row (identity, state, who runs it, when it runs next), the log (opaque
-//! batches), the journal (opaque records), a snapshot, its webhooks, and idempotency keys. It knows no
-//! protocol and interprets no event; it assigns sequence numbers, checks guards, and keeps what it
-//! acknowledged. Every method says what a crash means.
+//! batches), the journal (opaque records), a snapshot, its webhooks, and idempotency keys; and beside the
+//! tasks the sessions of clients. It knows no protocol and interprets no event; it assigns sequence numbers,
+//! checks guards, and keeps what it acknowledged. Every method says what a crash means.
 
 use std::time::Duration;
 
@@ -119,6 +119,35 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes up to `limit` tasks that ended before `before`, with all that belongs to them; how many.
     async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 
+    /// Keeps a new session; false, and nothing is kept, when its owner has `limit` of them already. An id that
+    /// is taken is an error.
+    ///
+    /// Returns after it is durable. A crash before the return may have kept it or not; one that nobody was
+    /// told of expires.
+    async fn create_session(&self, session: Session, limit: usize) -> Result<bool, StoreError>;
+
+    /// The session of that id. Sees every change that returned before the call, on whichever node.
+    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError>;
+
+    /// Changes what a session holds, if it is still at that version; returns whether it was. The next version
+    /// is one more.
+    ///
+    /// Returns after it is durable. A crash before the return may have kept the change or not; whoever
+    /// repeats it under the same version does not make it twice, and reads again to learn which it was.
+    async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError>;
+
+    /// Notes that sessions were used at `now`. Never moves the time back, and passes over what is gone. A crash
+    /// before the return may lose the note: then they expire as if they had not been used.
+    async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError>;
+
+    /// Forgets a session; returns whether there was one. Returns after it is durable: no crash brings it
+    /// back. A crash before the return may have left it; repeating it does no harm.
+    async fn delete_session(&self, id: &str) -> Result<bool, StoreError>;
+
+    /// Forgets up to `limit` sessions that were last used before `before`; returns how many. A crash on the way
+    /// leaves the rest to the next call.
+    async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
+
     /// Whether the store can take new work now. `Full` while the disk is.
     async fn ready(&self) -> Result<(), StoreError>;
 
@@ -135,6 +164,22 @@ pub trait Store: Send + Sync + 'static {
 
     /// Finishes what was begun and lets go of the store.
     async fn close(&self) -> Result<(), StoreError>;
+}
+
+/// A client's session with this server. It outlives the process that made it, and every node knows it. What it
+/// holds is its binding's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// How the client names it.
+    pub id: String,
+    /// Whose it is.
+    pub owner: String,
+    /// The binding's record of it. Opaque here.
+    pub body: Bytes,
+    /// Counts the changes of the body, from 1.
+    pub version: u64,
+    /// When it was last used, about.
+    pub used_at: Timestamp,
 }
 
 /// Something that another process did.

@@ -1,8 +1,8 @@
-//! Whole tasks, out of one store and into another: what `nuncio store copy` is made of.
+//! Whole tasks and sessions, out of one store and into another: what `nuncio store copy` is made of.
 //!
 //! A task is taken out as everything that anybody could miss of it. Who held it when is not part of that:
 //! whatever was being run or delivered is due again where it arrives. Snapshots are left behind; they only save
-//! time.
+//! time. Sessions go along, so that no client notices that the store is another.
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -10,12 +10,13 @@ use nuncio_engine::{
     clock::Timestamp,
     event,
     store::{
-        DeadLetter, Digest, JournalRecord, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook,
+        DeadLetter, Digest, JournalRecord, Session, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow,
+        Webhook,
     },
     task::TaskId,
 };
 
-/// Tasks that are under way at once.
+/// Tasks or sessions that are under way at once.
 const AT_ONCE: usize = 32;
 /// Ids that are looked up at once.
 const PAGE: usize = 512;
@@ -59,7 +60,7 @@ pub struct HookState {
     pub due_at: Option<Timestamp>,
 }
 
-/// A store that whole tasks can be taken out of and put into.
+/// A store that whole tasks and sessions can be taken out of and put into.
 #[async_trait]
 pub trait Archive: Store {
     /// The ids of tasks after this one, in their order.
@@ -70,6 +71,16 @@ pub trait Archive: Store {
 
     /// Puts a task there; false if it is there already. All of it or nothing, also in a crash.
     async fn restore(&self, dump: Dump) -> Result<bool, StoreError>;
+
+    /// The ids of sessions after this one, in their order.
+    async fn session_ids(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError>;
+
+    /// A session as it is kept: with its time by the store's own clock, which no node's clock blurs.
+    async fn dump_session(&self, id: &str) -> Result<Option<Session>, StoreError>;
+
+    /// Puts a session there, however many its owner has; false if it is there already. All of it or nothing,
+    /// also in a crash.
+    async fn restore_session(&self, session: Session) -> Result<bool, StoreError>;
 
     /// Whether a server uses the store now.
     async fn in_use(&self) -> Result<bool, StoreError>;
@@ -84,6 +95,8 @@ pub struct Copied {
     pub there: u64,
     /// Tasks that were compared on both sides afterwards.
     pub verified: u64,
+    /// Sessions that were put there, or were there already, and are the same on both sides.
+    pub sessions: u64,
 }
 
 /// Why a copy is not complete. It can be repeated: what is there already is not copied again.
@@ -98,9 +111,15 @@ pub enum CopyError {
     /// A task arrived as something else.
     #[error("task {0} is not the same in both stores: it has changed in one of them since it was copied")]
     Differs(TaskId),
+    /// A session arrived as something else. Named by its owner: who knows its id could use it.
+    #[error(
+        "a session of {0:?} is not the same in both stores: it has changed in one of them since it was copied"
+    )]
+    SessionDiffers(String),
 }
 
-/// Copies all tasks from one store to another, and compares them afterwards. `tell` hears how many are done.
+/// Copies all tasks and sessions from one store to another, and compares them afterwards. `tell` hears how many
+/// are done.
 pub async fn copy(
     from: &dyn Archive,
     to: &dyn Archive,
@@ -152,7 +171,29 @@ pub async fn copy(
         }
         tell(copied);
     }
+    let mut after: Option<String> = None;
+    loop {
+        let ids = from.session_ids(after.as_deref(), PAGE).await?;
+        let Some(last) = ids.last() else { break };
+        after = Some(last.clone());
+        let mut moves =
+            stream::iter(ids).map(async |id| copy_session(from, to, &id).await).buffer_unordered(AT_ONCE);
+        while let Some(there) = moves.try_next().await? {
+            copied.sessions += u64::from(there);
+        }
+        tell(copied);
+    }
     Ok(copied)
+}
+
+/// Copies a session and compares what arrived; false if there was none any more.
+async fn copy_session(from: &dyn Archive, to: &dyn Archive, id: &str) -> Result<bool, CopyError> {
+    let Some(session) = from.dump_session(id).await? else { return Ok(false) };
+    to.restore_session(session.clone()).await?;
+    match to.dump_session(id).await? {
+        Some(arrived) if arrived == session => Ok(true),
+        _ => Err(CopyError::SessionDiffers(session.owner)),
+    }
 }
 
 /// A task with all that belongs to it.

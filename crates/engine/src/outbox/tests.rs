@@ -848,6 +848,24 @@ impl Store for Memory {
     async fn expire(&self, _: Timestamp, _: usize) -> Result<u64, StoreError> {
         unreachable!("not for the outbox")
     }
+    async fn create_session(&self, _: Session, _: usize) -> Result<bool, StoreError> {
+        unreachable!("not for the outbox")
+    }
+    async fn session(&self, _: &str) -> Result<Option<Session>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+    async fn update_session(&self, _: &str, _: u64, _: Bytes) -> Result<bool, StoreError> {
+        unreachable!("not for the outbox")
+    }
+    async fn touch_sessions(&self, _: &[String], _: Timestamp) -> Result<(), StoreError> {
+        unreachable!("not for the outbox")
+    }
+    async fn delete_session(&self, _: &str) -> Result<bool, StoreError> {
+        unreachable!("not for the outbox")
+    }
+    async fn expire_sessions(&self, _: Timestamp, _: usize) -> Result<u64, StoreError> {
+        unreachable!("not for the outbox")
+    }
     async fn ready(&self) -> Result<(), StoreError> {
         unreachable!("not for the outbox")
     }

@@ -20,8 +20,8 @@ use nuncio_engine::{
     event::{self, Entry, Event},
     store::{
         Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage,
-        ListQuery, Load, NodeId, Opened, Settled, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow,
-        Webhook, WebhookError,
+        ListQuery, Load, NodeId, Opened, Session, Settled, Store, StoreError, StoredBatch, TaskKey, TaskNo,
+        TaskRow, Webhook, WebhookError,
     },
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -278,7 +278,7 @@ impl EngineExt for Engine {
             match within(follower.next()).await.unwrap() {
                 Next::Batch(batch) => batch.iter().for_each(|(_, entry)| task.apply(entry)),
                 Next::End => return task,
-                Next::Closing => panic!("the server stops"),
+                Next::Closing | Next::Nudge(_) => panic!("the server stops"),
             }
         }
     }
@@ -552,6 +552,24 @@ impl Store for Hooked {
     }
     async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.store.expire(before, limit).await
+    }
+    async fn create_session(&self, session: Session, limit: usize) -> Result<bool, StoreError> {
+        self.store.create_session(session, limit).await
+    }
+    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        self.store.session(id).await
+    }
+    async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError> {
+        self.store.update_session(id, version, body).await
+    }
+    async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError> {
+        self.store.touch_sessions(ids, now).await
+    }
+    async fn delete_session(&self, id: &str) -> Result<bool, StoreError> {
+        self.store.delete_session(id).await
+    }
+    async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.store.expire_sessions(before, limit).await
     }
     async fn ready(&self) -> Result<(), StoreError> {
         self.store.ready().await

@@ -486,11 +486,16 @@ $$;
 -- Records how a delivery went. The cursor never goes back, so a settlement that comes late (after the lease ran
 -- out and somebody else delivered) does no harm.
 CREATE FUNCTION advance_webhook(given bigint, a_tenant integer, a_task bigint, a_id text, up_to bigint)
-RETURNS void LANGUAGE sql AS $$
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    -- Behind a commit that is under way: it took this webhook for a leased one and left it alone, so its events
+    -- have to be seen here, or nobody would ever deliver them.
+    PERFORM 1 FROM task t WHERE t.tenant = a_tenant AND t.no = a_task FOR SHARE;
     UPDATE webhook w SET cursor = greatest(w.cursor, up_to), attempts = 0, node = NULL,
         due_at = CASE WHEN (SELECT t.seq FROM task t WHERE t.tenant = a_tenant AND t.no = a_task)
             > greatest(w.cursor, up_to) THEN time_or(given) END
-    WHERE w.tenant = a_tenant AND w.task = a_task AND w.id = a_id
+    WHERE w.tenant = a_tenant AND w.task = a_task AND w.id = a_id;
+END
 $$;
 
 CREATE FUNCTION bury_delivery(given bigint, a_tenant integer, a_task bigint, a_id text, a_seq bigint,

@@ -23,6 +23,7 @@ mod outbox;
 mod place;
 mod reading;
 mod scene;
+mod sessions;
 
 pub use self::{
     commit::{
@@ -37,10 +38,14 @@ pub use self::{
     lease::{concurrent_claims_never_share, load_and_next_due, progress_forgives_attempts},
     list::{list_agrees_with_a_plain_model, list_knows_contexts, list_pages_do_not_overlap},
     outbox::{a_dead_letter_blocks_nothing, a_delivery_is_leased, a_replay_stays_beside_the_cursor},
-    outbox::{a_retry_keeps_its_time, webhooks_are_kept_per_task, webhooks_follow_the_log},
+    outbox::{a_retry_keeps_its_time, a_settlement_beside_a_commit_loses_nothing},
+    outbox::{webhooks_are_kept_per_task, webhooks_follow_the_log},
     place::open_in,
     reading::{everything_survives_a_reopen, idempotency_keys_belong_to_owners, live_children_are_found},
     reading::{log_is_read_in_pages, snapshots_shorten_the_log},
+    sessions::{a_session_changes_under_its_version, a_session_reads_back_whole},
+    sessions::{a_touched_session_never_goes_back, old_sessions_expire_in_pieces},
+    sessions::{sessions_are_limited_per_owner, sessions_survive_a_reopen},
 };
 
 /// Makes one test per check of the suite. See the module.
@@ -66,6 +71,10 @@ macro_rules! for_each_check {
             a_refused_change_writes_nothing
             a_replay_stays_beside_the_cursor
             a_retry_keeps_its_time
+            a_session_changes_under_its_version
+            a_session_reads_back_whole
+            a_settlement_beside_a_commit_loses_nothing
+            a_touched_session_never_goes_back
             an_ended_task_rests
             claims_take_the_oldest_due
             colliding_creates_make_one_task
@@ -82,9 +91,12 @@ macro_rules! for_each_check {
             live_children_are_found
             load_and_next_due
             log_is_read_in_pages
+            old_sessions_expire_in_pieces
             progress_forgives_attempts
             runner_guard_fences
             sequence_has_no_gaps
+            sessions_are_limited_per_owner
+            sessions_survive_a_reopen
             snapshots_shorten_the_log
             unfolded_bytes_are_counted
             unknown_tasks_are_gone

@@ -198,3 +198,28 @@ pub async fn a_replay_stays_beside_the_cursor(open: impl AsyncFn() -> Arc<dyn St
     assert_eq!(store.webhooks(made.task).await.unwrap()[0].cursor, 3);
     assert_eq!(store.next_delivery_due().await.unwrap(), None);
 }
+
+/// What is committed while a delivery is settled is due afterwards, whichever of the two is first.
+pub async fn a_settlement_beside_a_commit_loses_nothing(open: impl AsyncFn() -> Arc<dyn Store>) {
+    const TASKS: usize = 200;
+    let store = open().await;
+    let mut tasks = vec![];
+    for _ in 0..TASKS {
+        tasks.push(followed(&store).await);
+    }
+    let leased = store.claim_deliveries(node(), at(0), LEASE, TASKS).await.unwrap();
+    assert_eq!(leased.len(), TASKS);
+    let mut races = tokio::task::JoinSet::new();
+    for made in &tasks {
+        let (store, task, up_to) = (Arc::clone(&store), made.task, made.seq);
+        races.spawn(async move {
+            let settle = store.settle_delivery(task, "w", Settled::Delivered { up_to });
+            let (settled, _) = tokio::join!(settle, append(&store, task));
+            settled.unwrap();
+        });
+    }
+    races.join_all().await;
+    // The lease is not over: whatever is claimed now was made due by the one or by the other.
+    let due = store.claim_deliveries(node(), at(1), LEASE, TASKS).await.unwrap();
+    assert_eq!(due.len(), TASKS, "some were committed, and nobody will ever deliver them");
+}

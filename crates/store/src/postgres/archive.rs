@@ -1,15 +1,15 @@
-//! Whole tasks, out of the database and into it. See `crate::archive`.
+//! Whole tasks and sessions, out of the database and into it. See `crate::archive`.
 
 use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
-    store::{DeadLetter, StoreError, TaskNo},
+    store::{DeadLetter, Session, StoreError, TaskNo},
     task::TaskId,
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{PostgresStore, names::Of, read::number, tenant};
+use super::{PostgresStore, client_session, names::Of, read::number, tenant};
 use crate::archive::{Archive, Details, Dump, HookState};
 
 #[async_trait]
@@ -123,6 +123,18 @@ impl Archive for PostgresStore {
             )
             .await?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+
+    async fn session_ids(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError> {
+        client_session::ids(&self.pool, after.unwrap_or_default(), limit).await
+    }
+
+    async fn dump_session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        client_session::find_as_kept(&self.pool, id).await
+    }
+
+    async fn restore_session(&self, kept: Session) -> Result<bool, StoreError> {
+        client_session::insert(&self.pool, &kept).await
     }
 
     async fn in_use(&self) -> Result<bool, StoreError> {

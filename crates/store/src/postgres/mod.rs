@@ -8,6 +8,7 @@
 mod archive;
 mod batch;
 mod bell;
+mod client_session;
 mod clock;
 mod error;
 mod lease;
@@ -30,8 +31,8 @@ use nuncio_engine::{
     clock::Timestamp,
     store::{
         Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, Guard, JournalRecord,
-        ListPage, ListQuery, Load, News, NodeId, Opened, Settled, Store, StoreError, StoredBatch, TaskKey,
-        TaskNo, TaskRow, Webhook, WebhookError,
+        ListPage, ListQuery, Load, News, NodeId, Opened, Session, Settled, Store, StoreError, StoredBatch,
+        TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
     },
     task::TaskId,
 };
@@ -257,6 +258,30 @@ impl Store for PostgresStore {
 
     async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         lease::expire(&self.pool, &self.clock, before, limit).await
+    }
+
+    async fn create_session(&self, new: Session, limit: usize) -> Result<bool, StoreError> {
+        client_session::create(&self.pool, &self.clock, &new, limit).await
+    }
+
+    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        client_session::find(&self.pool, &self.clock, id).await
+    }
+
+    async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError> {
+        client_session::update(&self.pool, id, version, &body).await
+    }
+
+    async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError> {
+        client_session::touch(&self.pool, &self.clock, ids, now).await
+    }
+
+    async fn delete_session(&self, id: &str) -> Result<bool, StoreError> {
+        client_session::delete(&self.pool, id).await
+    }
+
+    async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        client_session::expire(&self.pool, &self.clock, before, limit).await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -28,7 +28,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The number, if it ever had a task.
+    /// The number, if it ever had a task (or, an owner, a session).
     pub(super) async fn find(&self, pool: &Pool, of: Of, name: &str) -> Result<Option<i32>, StoreError> {
         if let Some(no) = self.known(of, name) {
             return Ok(Some(no));

@@ -6,7 +6,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::{OpenError, PostgresOptions};
 
 /// The schema, step by step; the position is the version. Steps are never changed once released.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_tasks.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/postgres/0001_tasks.sql"),
+    include_str!("../../migrations/postgres/0002_sessions.sql"),
+];
 
 /// The lock under which the schema is changed; with the schema's own number beside it.
 const LOCK: i32 = 0x6e75_6e63;

@@ -1,16 +1,16 @@
-//! Whole tasks, out of the database and into it. See `crate::archive`.
+//! Whole tasks and sessions, out of the database and into it. See `crate::archive`.
 
 use std::path::Path;
 
 use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
-    store::{DeadLetter, StoreError, TaskNo},
+    store::{DeadLetter, Session as ClientSession, StoreError, TaskNo},
     task::TaskId,
 };
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
 
-use super::{SqliteStore, read, schema, session::Session};
+use super::{SqliteStore, client_session, read, schema, session::Session};
 use crate::{
     OpenError,
     archive::{Archive, Details, Dump, HookState},
@@ -35,6 +35,25 @@ impl Archive for SqliteStore {
     async fn restore(&self, dump: Dump) -> std::result::Result<bool, StoreError> {
         let weight = dump.log.iter().map(|batch| batch.bytes.len()).sum();
         self.writer.write(weight, move |session| restore(session, &dump)).await
+    }
+
+    async fn session_ids(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> std::result::Result<Vec<String>, StoreError> {
+        let after = after.unwrap_or_default().to_owned();
+        self.scan(move |conn, _| client_session::ids(conn, &after, limit)).await
+    }
+
+    async fn dump_session(&self, id: &str) -> std::result::Result<Option<ClientSession>, StoreError> {
+        // Its clock is that of whoever opened it.
+        self.read(|conn, names| client_session::find(conn, names, id))
+    }
+
+    async fn restore_session(&self, kept: ClientSession) -> std::result::Result<bool, StoreError> {
+        let weight = kept.body.len();
+        self.writer.write(weight, move |session| client_session::insert(session, &kept)).await
     }
 
     async fn in_use(&self) -> std::result::Result<bool, StoreError> {

@@ -5,6 +5,7 @@
 
 mod archive;
 mod checkpoint;
+mod client_session;
 mod commit;
 mod error;
 mod expire;
@@ -32,8 +33,8 @@ use nuncio_engine::{
     clock::Timestamp,
     store::{
         Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage,
-        ListQuery, Load, NodeId, Opened, Settled, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow,
-        Webhook, WebhookError,
+        ListQuery, Load, NodeId, Opened, Session as ClientSession, Settled, Store, StoreError, StoredBatch,
+        TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
     },
     task::TaskId,
 };
@@ -237,6 +238,46 @@ impl Store for SqliteStore {
         for chunk in tasks.chunks(expire::CHUNK) {
             let chunk = chunk.to_vec();
             deleted += self.writer.write(0, move |session| expire::delete(session, before, &chunk)).await?;
+        }
+        Ok(deleted)
+    }
+
+    async fn create_session(&self, new: ClientSession, limit: usize) -> Result<bool, StoreError> {
+        let weight = new.body.len();
+        self.writer.write(weight, move |session| client_session::create(session, &new, limit)).await?
+    }
+
+    async fn session(&self, id: &str) -> Result<Option<ClientSession>, StoreError> {
+        self.read(|conn, names| client_session::find(conn, names, id))
+    }
+
+    async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError> {
+        let id = id.to_owned();
+        let weight = body.len();
+        let update = move |session: &mut Session| client_session::update(session, &id, version, &body);
+        self.writer.write(weight, update).await
+    }
+
+    async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError> {
+        let ids = ids.to_vec();
+        self.writer.write(0, move |session| client_session::touch(session, &ids, now)).await
+    }
+
+    async fn delete_session(&self, id: &str) -> Result<bool, StoreError> {
+        let id = id.to_owned();
+        self.writer.write(0, move |session| client_session::delete(session, &id)).await
+    }
+
+    async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut deleted = 0;
+        while deleted < limit as u64 {
+            let chunk = client_session::CHUNK.min(limit - deleted as usize);
+            let expire = move |session: &mut Session| client_session::expire(session, before, chunk);
+            let gone = self.writer.write(0, expire).await?;
+            deleted += gone;
+            if gone < chunk as u64 {
+                break;
+            }
         }
         Ok(deleted)
     }

@@ -28,7 +28,7 @@ impl Names {
         self.agents.name(conn, no, "SELECT name FROM agent WHERE no = ?1")
     }
 
-    /// The number of an owner, if it ever had a task.
+    /// The number of an owner, if it ever had a task or a session.
     pub(super) fn find_owner(&mut self, conn: &Connection, name: &str) -> Result<Option<i64>> {
         self.owners.find(conn, name, "SELECT no FROM owner WHERE name = ?1")
     }

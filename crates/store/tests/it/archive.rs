@@ -1,4 +1,4 @@
-//! Whole tasks, from one store to another and back: nothing is missing, and nothing is there twice.
+//! Whole tasks and sessions, from one store to another and back: nothing is missing, and nothing is there twice.
 
 use std::{ops::Range, path::Path, sync::Arc};
 
@@ -7,8 +7,8 @@ use nuncio_engine::{
     content::{Message, Role},
     event::{self, Encoded, Entry, Event},
     store::{
-        Change, Guard, JournalRecord, ListQuery, NewTask, NodeId, RunChange, Settled, Store, TaskKey, TaskNo,
-        Webhook,
+        Change, Guard, JournalRecord, ListQuery, NewTask, NodeId, RunChange, Session, Settled, Store,
+        TaskKey, Webhook,
     },
     task::{State, TaskId},
 };
@@ -18,7 +18,7 @@ use nuncio_store::{
 };
 use uuid::Uuid;
 
-fn sqlite(dir: &Path) -> SqliteStore {
+pub(crate) fn sqlite(dir: &Path) -> SqliteStore {
     SqliteStore::open(dir, SqliteOptions::default()).unwrap()
 }
 
@@ -28,7 +28,7 @@ fn words(texts: &[String]) -> Encoded {
 }
 
 /// Tasks of every kind; what they are depends only on the number.
-async fn fill(store: &dyn Store, numbers: Range<u64>) -> Vec<TaskId> {
+pub(crate) async fn fill(store: &dyn Store, numbers: Range<u64>) -> Vec<TaskId> {
     let mut ids = vec![];
     for n in numbers {
         let id = TaskId(Uuid::now_v7());
@@ -78,6 +78,31 @@ async fn fill(store: &dyn Store, numbers: Range<u64>) -> Vec<TaskId> {
     ids
 }
 
+/// A session; what it is depends only on the number.
+fn session(n: u64) -> Session {
+    Session {
+        id: format!("session-{n}"),
+        owner: ["alice", "bob", "carol"][n as usize % 3].into(),
+        body: vec![n as u8; n as usize % 50].into(),
+        version: 1 + n % 4,
+        used_at: Timestamp(3_000 + n as i64),
+    }
+}
+
+pub(crate) async fn fill_sessions(store: &dyn Store, numbers: Range<u64>) {
+    for n in numbers {
+        assert!(store.create_session(session(n), 10_000).await.unwrap());
+    }
+}
+
+/// Exactly those sessions are there.
+pub(crate) async fn compare_sessions(store: &dyn Archive, numbers: Range<u64>) {
+    assert_eq!(store.session_ids(None, 10_000).await.unwrap().len(), numbers.clone().count());
+    for n in numbers {
+        assert_eq!(store.dump_session(&session(n).id).await.unwrap(), Some(session(n)));
+    }
+}
+
 async fn copied(from: &dyn Archive, to: &dyn Archive) -> Result<Copied, CopyError> {
     copy(from, to, |_| {}).await
 }
@@ -87,10 +112,15 @@ async fn a_copy_is_the_same_store() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (from, to) = (sqlite(here.path()), sqlite(there.path()));
     let ids = fill(&from, 0..200).await;
-    assert_eq!(copied(&from, &to).await.unwrap(), Copied { copied: 200, there: 0, verified: 200 });
+    // More sessions than one page.
+    fill_sessions(&from, 0..700).await;
+    let all = Copied { copied: 200, there: 0, verified: 200, sessions: 700 };
+    assert_eq!(copied(&from, &to).await.unwrap(), all);
     compare(&from, &to, &ids).await;
+    compare_sessions(&to, 0..700).await;
     // Again, and nothing is there twice.
-    assert_eq!(copied(&from, &to).await.unwrap(), Copied { copied: 0, there: 200, verified: 200 });
+    assert_eq!(copied(&from, &to).await.unwrap(), Copied { copied: 0, there: 200, ..all });
+    compare_sessions(&to, 0..700).await;
     // What is held in one place can be claimed in the other.
     let claimed = to.claim(NodeId(Uuid::now_v7()), Timestamp(1), 100).await.unwrap();
     assert_eq!(claimed.len(), 50);
@@ -133,8 +163,14 @@ async fn a_copy_that_was_interrupted_goes_on() {
         let dump = dump(&from, *id).await.unwrap().unwrap();
         assert!(to.restore(dump).await.unwrap());
     }
-    assert_eq!(copied(&from, &to).await.unwrap(), Copied { copied: 35, there: 25, verified: 60 });
+    fill_sessions(&from, 0..9).await;
+    for (n, there) in [(3, true), (3, false), (7, true)] {
+        assert_eq!(to.restore_session(session(n)).await.unwrap(), there);
+    }
+    let all = Copied { copied: 35, there: 25, verified: 60, sessions: 9 };
+    assert_eq!(copied(&from, &to).await.unwrap(), all);
     compare(&from, &to, &ids).await;
+    compare_sessions(&to, 0..9).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,6 +184,26 @@ async fn a_difference_is_found() {
     change.cancel = Some(true);
     to.commit(change).await.unwrap();
     assert!(matches!(copied(&from, &to).await, Err(CopyError::Differs(id)) if id == ids[4]));
+}
+
+/// A session that was changed, or only used, in one of the stores; and the error does not give its id away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_difference_of_a_session_is_found() {
+    for used in [false, true] {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (from, to) = (sqlite(here.path()), sqlite(there.path()));
+        fill_sessions(&from, 0..10).await;
+        copied(&from, &to).await.unwrap();
+        let one = session(4);
+        if used {
+            to.touch_sessions(std::slice::from_ref(&one.id), Timestamp(9_000)).await.unwrap();
+        } else {
+            assert!(to.update_session(&one.id, one.version, "other".into()).await.unwrap());
+        }
+        let error = copied(&from, &to).await.unwrap_err();
+        assert!(matches!(&error, CopyError::SessionDiffers(owner) if *owner == one.owner), "{error}");
+        assert!(!error.to_string().contains(&one.id), "{error}");
+    }
 }
 
 /// A backup is of one moment, although somebody writes all the time.
@@ -182,53 +238,22 @@ async fn a_copy_of_a_copy_in_postgres_is_the_same_store() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (from, back) = (sqlite(here.path()), sqlite(there.path()));
     let ids = fill(&from, 0..200).await;
-    let middle = nuncio_store::PostgresStore::open(&url, crate::postgres::options()).await.unwrap();
-    assert_eq!(copied(&from, &middle).await.unwrap(), Copied { copied: 200, there: 0, verified: 200 });
+    fill_sessions(&from, 0..700).await;
+    let options = nuncio_store::PostgresOptions {
+        // A copy is made by the real clock: it leaves the times as they are.
+        time: nuncio_store::TimeSource::Database,
+        ..crate::postgres::options()
+    };
+    let middle = nuncio_store::PostgresStore::open(&url, options).await.unwrap();
+    let all = Copied { copied: 200, there: 0, verified: 200, sessions: 700 };
+    assert_eq!(copied(&from, &middle).await.unwrap(), all);
     compare(&from, &middle, &ids).await;
-    assert_eq!(copied(&middle, &back).await.unwrap(), Copied { copied: 200, there: 0, verified: 200 });
+    compare_sessions(&middle, 0..700).await;
+    assert_eq!(copied(&middle, &back).await.unwrap(), all);
     compare(&from, &back, &ids).await;
+    compare_sessions(&back, 0..700).await;
     // While a server uses it, it is left alone.
     let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
     middle.heartbeat(NodeId(Uuid::now_v7()), Timestamp(soon + 60_000)).await.unwrap();
     assert!(matches!(copied(&middle, &back).await, Err(CopyError::InUse(_))));
-}
-
-/// A store that the first version of the schema wrote: it opens, is brought up to date, and nothing is lost. The
-/// file is never changed; a later version gets one of its own beside it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_of_schema_1_opens_with_all_that_it_holds() {
-    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let conn = rusqlite::Connection::open(old.path().join("nuncio.db")).unwrap();
-    conn.execute_batch(include_str!("golden/store-1.sql")).unwrap();
-    conn.pragma_update(None, "user_version", 1).unwrap();
-    drop(conn);
-    let (old, new) = (sqlite(old.path()), sqlite(new.path()));
-    // What was in it is what `fill` made; only the identities are others.
-    let expected = fill(&new, 0..17).await;
-    let found = old.ids(None, 100).await.unwrap();
-    assert_eq!(found.len(), expected.len());
-    for (was, is) in expected.into_iter().zip(found) {
-        let mut dumps = vec![];
-        for (store, id) in [(&new, was), (&old, is)] {
-            let mut dump = dump(store, id).await.unwrap().unwrap();
-            let own = TaskId::of_own_context(&dump.row.context) == Some(id);
-            dump.row.context = if own { "its own".into() } else { dump.row.context };
-            dump.row.parent = dump.row.parent.map(|_| TaskId(Uuid::nil()));
-            dump.row.id = TaskId(Uuid::nil());
-            for letter in &mut dump.details.dead_letters {
-                letter.task = TaskId(Uuid::nil());
-            }
-            // Due since it was made, by the clock of that day.
-            for (_, hook) in &mut dump.webhooks {
-                hook.due_at = hook.due_at.map(|_| Timestamp(0));
-            }
-            for hook in &mut dump.details.hooks {
-                hook.due_at = hook.due_at.map(|_| Timestamp(0));
-            }
-            dumps.push(dump);
-        }
-        assert_eq!(dumps[0], dumps[1]);
-    }
-    old.commit(Change::new(Guard::Version { task: TaskNo(1), version: 0 })).await.unwrap_err();
-    fill(&old, 100..120).await;
 }

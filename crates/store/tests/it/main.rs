@@ -6,5 +6,6 @@
 mod archive;
 mod conformance;
 mod disk;
+mod golden;
 mod model;
 mod postgres;

@@ -14,10 +14,10 @@ use nuncio_engine::{
     Task, TaskContext,
     clock::Timestamp,
     event::Encoded,
-    store::{Change, CommitError, Guard, NewTask, News, NodeId, RunChange, Store, TaskKey},
+    store::{Change, CommitError, Guard, NewTask, News, NodeId, RunChange, Session, Store, TaskKey},
     task::{State, TaskId},
 };
-use nuncio_store::{PostgresError, PostgresOptions, PostgresStore, TimeSource};
+use nuncio_store::{PostgresError, PostgresOptions, PostgresStore, TimeSource, archive::Archive as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_postgres::NoTls;
 use uuid::Uuid;
@@ -94,6 +94,11 @@ fn create(new: &NewTask, run: RunChange) -> Change {
     change
 }
 
+fn session(id: &str, used_at: i64) -> Session {
+    let used_at = Timestamp(used_at);
+    Session { id: id.into(), owner: "alice".into(), body: "body".into(), version: 1, used_at }
+}
+
 fn node() -> NodeId {
     NodeId(Uuid::now_v7())
 }
@@ -129,6 +134,34 @@ async fn a_newer_schema_is_refused() {
     let error = PostgresStore::open(&url, options).await.unwrap_err();
     assert!(matches!(error, PostgresError::NewerSchema { found: 1000, .. }), "{error}");
     assert!(error.to_string().contains("run a newer nuncio"), "{error}");
+}
+
+/// A schema as the first version made it, with a task in it: it is brought up to date, and takes sessions.
+#[tokio::test]
+async fn a_schema_of_version_1_is_brought_up_to_date() {
+    let Some(url) = server() else { return };
+    let options = options();
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let first = include_str!("../../migrations/postgres/0001_tasks.sql");
+    let name = &options.schema;
+    let made = format!(
+        "CREATE SCHEMA {name}; SET search_path = {name}; CREATE TABLE schema_version (version integer NOT NULL);
+         INSERT INTO schema_version VALUES (1); {first}
+         INSERT INTO owner (name) VALUES ('bob'), ('alice');"
+    );
+    client.batch_execute(&made).await.unwrap();
+    let store = open(&url, options.clone()).await;
+    let new = new_task();
+    store.commit(create(&new, RunChange::Rest)).await.unwrap();
+    assert!(store.create_session(session("a", 5), 1).await.unwrap());
+    assert!(!store.create_session(session("b", 5), 1).await.unwrap());
+    // Once: the next to come finds nothing to do.
+    let again = open(&url, options).await;
+    assert_eq!(again.session("a").await.unwrap(), Some(session("a", 5)));
+    assert_eq!(again.row(&TaskKey::Id(new.id)).await.unwrap().unwrap().owner, "alice");
+    let versions = client.query("SELECT version FROM schema_version ORDER BY version", &[]).await.unwrap();
+    assert_eq!(versions.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [1, 2]);
 }
 
 #[tokio::test]
@@ -182,6 +215,36 @@ async fn a_node_whose_clock_jumps_steals_nothing() {
     assert!((minute - 5_000..=minute + 5_000).contains(&due), "{due}");
     assert_eq!(store.expire(Timestamp(now() - minute), 10).await.unwrap(), 0);
     assert_eq!(store.expire(Timestamp(now() + minute), 10).await.unwrap(), 1);
+}
+
+/// A database whose clock is a day ahead of its nodes: a session is as old as it was used long ago, for whoever
+/// reads it and for whoever forgets it.
+#[tokio::test]
+async fn sessions_are_as_old_as_the_database_says() {
+    let Some(url) = server() else { return };
+    let options = PostgresOptions { time: TimeSource::Database, ..options() };
+    let store = open(&url, options.clone()).await;
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let (minute, day) = (60_000, 24 * 60 * 60_000);
+    let ahead = format!(
+        "CREATE OR REPLACE FUNCTION {}.time_or(given bigint) RETURNS bigint LANGUAGE sql VOLATILE AS
+         $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + {day} $$",
+        options.schema
+    );
+    client.batch_execute(&ahead).await.unwrap();
+    let age = async |id: &str| now() - store.session(id).await.unwrap().unwrap().used_at.0;
+    for id in ["used", "unused"] {
+        assert!(store.create_session(session(id, now() - 30 * minute), 9).await.unwrap());
+        assert!((29 * minute..=31 * minute).contains(&age(id).await));
+    }
+    store.touch_sessions(&["used".into()], Timestamp(now())).await.unwrap();
+    assert!((-minute..=minute).contains(&age("used").await));
+    let kept = store.dump_session("used").await.unwrap().unwrap().used_at.0 - now();
+    assert!((day - minute..=day + minute).contains(&kept), "by the database's clock: {kept}");
+    assert_eq!(store.expire_sessions(Timestamp(now() - 60 * minute), 9).await.unwrap(), 0);
+    assert_eq!(store.expire_sessions(Timestamp(now() - 10 * minute), 9).await.unwrap(), 1);
+    assert!(store.session("used").await.unwrap().is_some());
 }
 
 /// What one process commits another hears of: the task, that something is due, that the run has to look.

@@ -1,0 +1,105 @@
+//! Sessions of clients: small records that outlive the process. (`session.rs` is something else: the writer's
+//! own connection, on which these are written.)
+
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{Session as ClientSession, StoreError},
+};
+use rusqlite::{Connection, OptionalExtension, Result, params};
+
+use super::{names::Names, read, session::Session};
+
+/// Sessions forgotten in one job at most, so that commits in the same batch do not wait long.
+pub(super) const CHUNK: usize = 256;
+
+/// Keeps a new one; false when its owner has as many as it may. Jobs run one after the other, so nobody comes
+/// between the count and the insert.
+pub(super) fn create(
+    session: &mut Session,
+    new: &ClientSession,
+    limit: usize,
+) -> Result<Result<bool, StoreError>> {
+    let owner = session.names.owner_no(&session.conn, &new.owner)?;
+    let others = session
+        .conn
+        .prepare_cached("SELECT count(*) FROM session WHERE owner = ?1")?
+        .query_row([owner], |row| read::number(row, 0))?;
+    if others >= limit as u64 {
+        return Ok(Ok(false));
+    }
+    // Without its id: whoever reads the server's log shall not be able to use it.
+    let taken = || StoreError::Broken("there is a session of that id already".into());
+    Ok(if insert(session, new)? { Ok(true) } else { Err(taken()) })
+}
+
+/// Writes one as it is; false if its id is taken.
+pub(super) fn insert(session: &mut Session, new: &ClientSession) -> Result<bool> {
+    let owner = session.names.owner_no(&session.conn, &new.owner)?;
+    let inserted = session
+        .conn
+        .prepare_cached(
+            "INSERT INTO session (id, owner, version, used_at, body) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![new.id, owner, new.version as i64, new.used_at.0, &*new.body])?;
+    Ok(inserted > 0)
+}
+
+/// The one of that id.
+pub(super) fn find(conn: &Connection, names: &mut Names, id: &str) -> Result<Option<ClientSession>> {
+    conn.prepare_cached("SELECT owner, body, version, used_at FROM session WHERE id = ?1")?
+        .query_row([id], |row| {
+            Ok(ClientSession {
+                id: id.to_owned(),
+                owner: names.owner(conn, row.get(0)?)?,
+                body: read::bytes(row, 1)?,
+                version: read::number(row, 2)?,
+                used_at: Timestamp(row.get(3)?),
+            })
+        })
+        .optional()
+}
+
+/// Ids after this one, in their order.
+pub(super) fn ids(conn: &Connection, after: &str, limit: usize) -> Result<Vec<String>> {
+    conn.prepare_cached("SELECT id FROM session WHERE id > ?1 ORDER BY id LIMIT ?2")?
+        .query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| row.get(0))?
+        .collect()
+}
+
+/// Changes what it holds, if it is still at that version; whether it was.
+pub(super) fn update(session: &Session, id: &str, version: u64, body: &[u8]) -> Result<bool> {
+    let changed = session
+        .conn
+        .prepare_cached("UPDATE session SET body = ?3, version = version + 1 WHERE id = ?1 AND version = ?2")?
+        .execute(params![id, version as i64, body])?;
+    Ok(changed > 0)
+}
+
+/// Notes that they were used. Those that were used later, or are gone, are left alone.
+pub(super) fn touch(session: &Session, ids: &[String], now: Timestamp) -> Result<()> {
+    let mut touch =
+        session.conn.prepare_cached("UPDATE session SET used_at = ?2 WHERE id = ?1 AND used_at < ?2")?;
+    for id in ids {
+        touch.execute(params![id, now.0])?;
+    }
+    Ok(())
+}
+
+/// Forgets one; whether there was one.
+pub(super) fn delete(session: &Session, id: &str) -> Result<bool> {
+    let deleted = session.conn.prepare_cached("DELETE FROM session WHERE id = ?1")?.execute([id])?;
+    Ok(deleted > 0)
+}
+
+/// Forgets those that were last used before that time, oldest first; how many.
+pub(super) fn expire(session: &Session, before: Timestamp, limit: usize) -> Result<u64> {
+    let deleted = session
+        .conn
+        .prepare_cached(
+            "DELETE FROM session WHERE rowid IN (
+               SELECT rowid FROM session INDEXED BY session_used WHERE used_at < ?1 ORDER BY used_at LIMIT ?2)",
+        )?
+        .execute(params![before.0, i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    Ok(deleted as u64)
+}

@@ -1,0 +1,83 @@
+//! Stores that earlier versions of the schema wrote: they open, are brought up to date, and nothing is lost. The
+//! files are never changed; each version gets one of its own beside them (`fill` of 0..17, as
+//! Python's `sqlite3` dumps it).
+
+use std::path::Path;
+
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{Change, Guard, Store as _, TaskNo},
+    task::TaskId,
+};
+use nuncio_store::{
+    SqliteStore,
+    archive::{Archive as _, dump},
+};
+use uuid::Uuid;
+
+use crate::archive::{compare_sessions, fill, fill_sessions, sqlite};
+
+/// Tasks of every kind, and no sessions yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_schema_1_opens_with_all_that_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = of_another_day(folder.path(), 1, include_str!("golden/store-1.sql"));
+    holds_what_fill_made(&old).await;
+    compare_sessions(&old, 0..0).await;
+    // What it could not hold before it holds now.
+    fill_sessions(&old, 0..5).await;
+    drop(old);
+    compare_sessions(&sqlite(folder.path()), 0..5).await;
+}
+
+/// The same tasks, and sessions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_schema_2_opens_with_all_that_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = of_another_day(folder.path(), 2, include_str!("golden/store-2.sql"));
+    holds_what_fill_made(&old).await;
+    compare_sessions(&old, 0..17).await;
+    fill_sessions(&old, 100..120).await;
+}
+
+/// Opens what that version wrote.
+fn of_another_day(dir: &Path, version: i64, sql: &str) -> SqliteStore {
+    let conn = rusqlite::Connection::open(dir.join("nuncio.db")).unwrap();
+    conn.execute_batch(sql).unwrap();
+    conn.pragma_update(None, "user_version", version).unwrap();
+    drop(conn);
+    sqlite(dir)
+}
+
+/// What was in it is what `fill` makes of 0..17; only the identities are others. And it can be written to.
+async fn holds_what_fill_made(old: &SqliteStore) {
+    let folder = tempfile::tempdir().unwrap();
+    let new = sqlite(folder.path());
+    let expected = fill(&new, 0..17).await;
+    let found = old.ids(None, 100).await.unwrap();
+    assert_eq!(found.len(), expected.len());
+    for (was, is) in expected.into_iter().zip(found) {
+        let mut dumps = vec![];
+        for (store, id) in [(&new, was), (old, is)] {
+            let mut dump = dump(store, id).await.unwrap().unwrap();
+            let own = TaskId::of_own_context(&dump.row.context) == Some(id);
+            dump.row.context = if own { "its own".into() } else { dump.row.context };
+            dump.row.parent = dump.row.parent.map(|_| TaskId(Uuid::nil()));
+            dump.row.id = TaskId(Uuid::nil());
+            for letter in &mut dump.details.dead_letters {
+                letter.task = TaskId(Uuid::nil());
+            }
+            // Due since it was made, by the clock of that day.
+            for (_, hook) in &mut dump.webhooks {
+                hook.due_at = hook.due_at.map(|_| Timestamp(0));
+            }
+            for hook in &mut dump.details.hooks {
+                hook.due_at = hook.due_at.map(|_| Timestamp(0));
+            }
+            dumps.push(dump);
+        }
+        assert_eq!(dumps[0], dumps[1]);
+    }
+    old.commit(Change::new(Guard::Version { task: TaskNo(1), version: 0 })).await.unwrap_err();
+    fill(old, 100..120).await;
+}
