@@ -41,6 +41,10 @@ pub struct Profile {
     pub output_modes: Vec<String>,
     /// A JSON Schema of its structured input, where it has one.
     pub input_schema: Option<Value>,
+    /// A JSON Schema of its structured result, where it has one: the first data part of its artifacts.
+    pub output_schema: Option<Value>,
+    /// Whether callers wait for the result, or come back for it.
+    pub tasks: TaskUse,
     /// Whether callers may stream.
     pub streaming: bool,
     /// Whether callers may register webhooks.
@@ -60,6 +64,8 @@ impl Profile {
             input_modes: vec!["text/plain".into(), "application/json".into()],
             output_modes: vec!["text/plain".into(), "application/json".into()],
             input_schema: None,
+            output_schema: None,
+            tasks: TaskUse::Offered,
             streaming: true,
             push_notifications: true,
             time_limit: None,
@@ -88,6 +94,19 @@ impl Profile {
         }
         self
     }
+}
+
+/// Whether callers wait for the result of a call, or get the task at once and come back for it. For protocols
+/// that know both.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TaskUse {
+    /// They wait: the agent is quick.
+    Never,
+    /// Whoever can come back gets the task, unless it has ended at once.
+    #[default]
+    Offered,
+    /// Whoever cannot come back is refused.
+    Required,
 }
 
 /// One thing that an agent can do.

@@ -1,17 +1,19 @@
-//! What is served here: the agents, by name.
+//! What is served here: the agents, by name, and what a program offers beside them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     agent::{Agent, Profile},
     error::Error,
+    surface::{Shape, ShapeError, Surface},
 };
 
-/// The agents of a server. Fixed once the engine has started.
+/// The agents of a server, fixed once the engine has started; and its surface, which may change.
 #[derive(Default)]
 pub struct Catalog {
     agents: BTreeMap<String, Registered>,
     default: Option<String>,
+    surface: Arc<Surface>,
 }
 
 /// An agent with its profile, which is read once.
@@ -21,6 +23,8 @@ pub struct Registered {
     pub profile: Arc<Profile>,
     /// The agent.
     pub agent: Arc<dyn Agent>,
+    /// What structured input has to satisfy, for protocols that call it as a tool.
+    pub input: Option<Arc<Shape>>,
 }
 
 /// An agent could not be registered.
@@ -32,6 +36,9 @@ pub enum CatalogError {
     /// Two agents of one name.
     #[error("there are two agents named {0:?}")]
     Twice(String),
+    /// The schema of its input cannot be used.
+    #[error("the input schema of the agent {0:?} cannot be used: {1}")]
+    Schema(String, ShapeError),
     /// The default names nobody.
     #[error("the default agent {0:?} is not registered; there are: {1}")]
     NoDefault(String, String),
@@ -49,8 +56,10 @@ impl Catalog {
         if self.agents.contains_key(&name) {
             return Err(CatalogError::Twice(name));
         }
+        let input = profile.input_schema.as_ref().map(Shape::compile).transpose();
+        let input = input.map_err(|error| CatalogError::Schema(name.clone(), error))?.map(Arc::new);
         self.default.get_or_insert_with(|| name.clone());
-        self.agents.insert(name, Registered { profile, agent });
+        self.agents.insert(name, Registered { profile, agent, input });
         Ok(())
     }
 
@@ -61,6 +70,16 @@ impl Catalog {
         }
         self.default = Some(name.into());
         Ok(())
+    }
+
+    /// Offers what is on that surface beside the agents.
+    pub fn set_surface(&mut self, surface: Arc<Surface>) {
+        self.surface = surface;
+    }
+
+    /// The tools, resources and prompts beside the agents.
+    pub fn surface(&self) -> &Arc<Surface> {
+        &self.surface
     }
 
     /// The agent that answers at the root.

@@ -15,11 +15,13 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
+    access::Caller,
     agent::AgentError,
     commands::submit::Submit,
     content::{Message, Part, Role},
     error::Error,
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
+    follow::Nudge,
     head::Mark,
     journal::Record,
     question::{Answer, Ask, Question},
@@ -200,7 +202,7 @@ impl TaskContext {
     /// primitives. The task waits, for a minute or a week, and holds nothing meanwhile.
     pub async fn ask(&self, text: impl Into<String>, schema: Value) -> Result<Answer, AgentError> {
         check_form(&schema)?;
-        if !self.run.can_ask() {
+        if !self.run.abilities().ask {
             return Ok(Answer::Unavailable);
         }
         self.question(text.into(), Ask::Form { schema }).await
@@ -213,7 +215,7 @@ impl TaskContext {
         system: Option<String>,
         max_tokens: u32,
     ) -> Result<Answer, AgentError> {
-        if !self.run.can_sample() {
+        if !self.run.abilities().sample {
             return Ok(Answer::Unavailable);
         }
         self.question(prompt.into(), Ask::Sample { system, max_tokens }).await
@@ -225,7 +227,7 @@ impl TaskContext {
         text: impl Into<String>,
         url: impl Into<String>,
     ) -> Result<Answer, AgentError> {
-        if !self.run.can_ask() {
+        if !self.run.abilities().authorize {
             return Ok(Answer::Unavailable);
         }
         self.question(text.into(), Ask::Authorization { url: url.into() }).await
@@ -316,6 +318,16 @@ impl TaskContext {
         let line = Self::line(Arc::clone(&self.run), scope);
         line.lock().misused = misused;
         Branch { line, entered }
+    }
+
+    /// Asks those who follow the task on this node to go away and come again for more, where their protocol
+    /// knows how: work that is quiet for long need not hold their connections.
+    pub async fn let_go(&self) -> Result<(), AgentError> {
+        let (engine, origin) = (&self.run.engine, &self.run.origin);
+        let caller = Caller::named(origin.owner.as_str());
+        let row = engine.find_row(&caller, &origin.id.to_string()).await.map_err(AgentError::failed)?;
+        engine.hub.nudge(row.no, Nudge::LetGo);
+        Ok(())
     }
 
     /// Whether the task is to end.

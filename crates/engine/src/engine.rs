@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -21,6 +22,8 @@ use tokio::{
 
 pub(crate) use admission::Permit;
 pub use options::{Limits, Options};
+
+pub use crate::commands::submit::Begun;
 
 use crate::{
     access::Caller,
@@ -31,12 +34,12 @@ use crate::{
     ended::Ended,
     error::Error,
     event::{Batch, Entry, Event},
-    follow::{Follower, Hub, Next},
+    follow::{Follower, Hub, Next, Nudge},
     head::{self, Head},
     run::Run,
     runner,
     store::{Committed, NodeId, Opened, Store, TaskKey, TaskRow},
-    task::{Origin, Task, TaskId},
+    task::{Origin, State, Task, TaskId},
     webhook::WebhookConfig,
 };
 
@@ -68,6 +71,19 @@ impl Parts {
             check_webhook: Box::new(|_| Ok(())),
         }
     }
+}
+
+/// What is known of a task without its log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct About {
+    /// What it was before its first event.
+    pub origin: Origin,
+    /// Where it stands.
+    pub state: State,
+    /// The number of its last event.
+    pub seq: u64,
+    /// What the binding that made it wanted to find again.
+    pub request: Option<Value>,
 }
 
 /// Durable tasks. Cheap to clone; all clones are the same engine.
@@ -209,6 +225,11 @@ impl Engine {
         self.0.submit(caller, submit).await
     }
 
+    /// As [`Engine::submit`], with the events that were committed with it.
+    pub async fn begin(&self, caller: &Caller, submit: Submit) -> Result<Begun, Error> {
+        self.0.begin(caller, submit).await
+    }
+
     /// Adds a message to a task; the answer, where it asks something.
     pub async fn reply(&self, caller: &Caller, reply: Reply) -> Result<Task, Error> {
         self.0.reply(caller, reply).await
@@ -239,6 +260,13 @@ impl Engine {
         Ok(Head::decode(&row.head)?.origin(&row))
     }
 
+    /// What is known of a task without its log.
+    pub async fn about(&self, caller: &Caller, task: &str) -> Result<About, Error> {
+        let row = self.0.find_row(caller, task).await?;
+        let head = Head::decode(&row.head)?;
+        Ok(About { origin: head.origin(&row), state: row.state, seq: row.seq, request: head.request })
+    }
+
     /// A page of the caller's tasks, newest status first.
     pub async fn list(&self, caller: &Caller, list: list::List) -> Result<list::Listed, Error> {
         self.0.list(caller, list).await
@@ -248,6 +276,13 @@ impl Engine {
     pub async fn follow(&self, caller: &Caller, task: &str, after: u64) -> Result<Follower, Error> {
         let row = self.0.find_row(caller, task).await?;
         self.0.follower(&row, after)
+    }
+
+    /// Asks those who follow a task here for something.
+    pub async fn nudge(&self, caller: &Caller, task: &str, nudge: Nudge) -> Result<(), Error> {
+        let row = self.0.find_row(caller, task).await?;
+        self.0.hub.nudge(row.no, nudge);
+        Ok(())
     }
 
     /// Waits until a task has ended or waits for somebody, and returns it then. When the server stops
@@ -321,7 +356,12 @@ impl Inner {
         }
         let row = self.find_row(caller, &task.origin.id.to_string()).await?;
         let mut follower = self.follower(&row, task.seq)?;
-        while let Next::Batch(batch) = follower.next().await? {
+        loop {
+            let batch = match follower.next().await? {
+                Next::Batch(batch) => batch,
+                Next::Nudge(_) => continue,
+                Next::End | Next::Closing => break,
+            };
             for (_, entry) in batch.iter() {
                 task.apply(entry);
             }

@@ -37,6 +37,17 @@ pub enum Next {
     End,
     /// The server stops. Continue elsewhere, or later, after [`Follower::cursor`].
     Closing,
+    /// Somebody wants followers to do something. Whoever does not care goes on.
+    Nudge(Nudge),
+}
+
+/// What followers of a task are asked for. Not kept: who does not follow here and now never hears of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nudge {
+    /// To go away and to come again for more, where the protocol knows how.
+    LetGo,
+    /// To put the open questions again: the last answer was none.
+    AskAgain,
 }
 
 /// A reader of one task's events from a cursor, live after it has caught up.
@@ -54,6 +65,8 @@ pub struct Follower {
     look: bool,
     /// The channel's `shaken` when it last looked.
     shaken: u64,
+    /// How many nudges of each kind it has heard.
+    nudged: [u64; 2],
     ended: bool,
 }
 
@@ -73,8 +86,22 @@ impl Follower {
         let ended = row.state.is_terminal() && after == row.seq;
         let channel = hub.join(row.no);
         let shaken = channel.shaken.load(Ordering::Acquire);
+        let nudged = channel.nudges();
         let (task, id, known) = (row.no, row.id, row.seq);
-        Ok(Self { store, hub, closing, channel, task, id, cursor: after, known, look: true, shaken, ended })
+        Ok(Self {
+            store,
+            hub,
+            closing,
+            channel,
+            task,
+            id,
+            cursor: after,
+            known,
+            look: true,
+            shaken,
+            nudged,
+            ended,
+        })
     }
 
     /// The sequence number after which it continues.
@@ -101,6 +128,9 @@ impl Follower {
                 Ok(batch) => return Ok(self.deliver(batch)),
                 Err(latest) => latest,
             };
+            if let Some(nudge) = self.nudge() {
+                return Ok(Next::Nudge(nudge));
+            }
             if self.look || latest > self.cursor {
                 if let Some(batch) = self.read_log().await? {
                     return Ok(self.deliver(batch));
@@ -116,6 +146,14 @@ impl Follower {
                 _ = self.closing.changed() => {}
             }
         }
+    }
+
+    fn nudge(&mut self) -> Option<Nudge> {
+        let now = self.channel.nudges();
+        [Nudge::LetGo, Nudge::AskAgain].into_iter().find(|nudge| {
+            let at = *nudge as usize;
+            std::mem::replace(&mut self.nudged[at], now[at]) != now[at]
+        })
     }
 
     fn deliver(&mut self, batch: Batch) -> Next {
@@ -178,6 +216,15 @@ impl Hub {
         }
     }
 
+    /// Asks the followers of a task for something.
+    pub(crate) fn nudge(&self, task: TaskNo, nudge: Nudge) {
+        let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
+        if let Some(channel) = channel {
+            channel.nudged[nudge as usize].fetch_add(1, Ordering::AcqRel);
+            channel.changed.notify_waiters();
+        }
+    }
+
     /// The tasks that somebody follows.
     pub(crate) fn followed(&self) -> Vec<TaskNo> {
         self.shards.iter().flat_map(|shard| lock(shard).keys().copied().collect::<Vec<_>>()).collect()
@@ -221,6 +268,8 @@ struct Channel {
     changed: Notify,
     /// How often the log had to be looked at whatever was told.
     shaken: AtomicU64,
+    /// How often followers were asked for something, by what it was.
+    nudged: [AtomicU64; 2],
 }
 
 #[derive(Default)]
@@ -234,6 +283,10 @@ struct Recent {
 }
 
 impl Channel {
+    fn nudges(&self) -> [u64; 2] {
+        [&self.nudged[0], &self.nudged[1]].map(|count| count.load(Ordering::Acquire))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Recent> {
         lock(&self.recent)
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     content::Metadata,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// What the row carries for the engine. Stored as JSON; fields are only ever added.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Head {
     /// The dialect in which the task was made.
     pub(crate) dialect: String,
@@ -25,9 +26,15 @@ pub(crate) struct Head {
     /// Whether the caller's model can be asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) can_sample: bool,
+    /// Whether the caller can be sent to a link.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub(crate) can_authorize: bool,
     /// What the caller gave with the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metadata: Option<Metadata>,
+    /// What the binding that made the task wants to find again with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) request: Option<Value>,
     /// W3C `traceparent` of the request that made the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<String>,
@@ -53,6 +60,34 @@ pub(crate) struct Mark {
     pub(crate) n: u64,
     /// What kinds of emissions they were, to notice an agent that does something else the second time.
     pub(crate) trail: u32,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self {
+            dialect: String::new(),
+            agent_version: String::new(),
+            can_ask: false,
+            can_sample: false,
+            can_authorize: true,
+            metadata: None,
+            request: None,
+            trace: None,
+            depth: 0,
+            marks: BTreeMap::new(),
+            ran_ms: 0,
+            bytes: 0,
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_true(flag: &bool) -> bool {
+    *flag
 }
 
 fn is_none_deep(depth: &u32) -> bool {

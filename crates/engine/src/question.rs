@@ -116,7 +116,8 @@ impl Question {
 
     /// Reads a message as the answer to this question.
     ///
-    /// A data part is the answer itself, or `{"action": "accept" | "decline" | "cancel", "content": …}`.
+    /// A data part is the answer itself, or `{"action": "accept" | "decline" | "cancel" | "unavailable",
+    /// "content": …}`.
     /// A bare text is taken as JSON, else as the value of the form's only required property.
     pub fn read_answer(&self, message: &Message) -> Result<Answer, AnswerError> {
         let answer = match message.data() {
@@ -163,6 +164,7 @@ fn answer_in_data(data: &Value) -> Answer {
         Some("accept") => Answer::Accept(data.get("content").cloned().unwrap_or_else(|| json!({}))),
         Some("decline") => Answer::Decline,
         Some("cancel") => Answer::Cancel,
+        Some("unavailable") => Answer::Unavailable,
         _ => {
             let mut data = data.clone();
             if let Some(map) = data.as_object_mut() {

@@ -24,6 +24,7 @@ use crate::{
     journal::{Record, Replay},
     question::Answer,
     store::JournalRecord,
+    surface::Abilities,
     task::{Origin, State, Task, state_while_asking},
 };
 
@@ -474,12 +475,11 @@ impl Run {
         }
     }
 
-    pub(crate) fn can_ask(&self) -> bool {
-        self.lock().head.can_ask
-    }
-
-    pub(crate) fn can_sample(&self) -> bool {
-        self.lock().head.can_sample
+    /// What the caller's side can be asked.
+    pub(crate) fn abilities(&self) -> Abilities {
+        let shared = self.lock();
+        let Head { can_ask, can_authorize, can_sample, .. } = shared.head;
+        Abilities { ask: can_ask, authorize: can_authorize, sample: can_sample, roots: false }
     }
 }
 

@@ -31,6 +31,12 @@ impl TaskId {
         (text.len() == 36).then(|| Uuid::try_parse(text).ok().map(Self)).flatten()
     }
 
+    /// When it was given.
+    pub fn made_at(self) -> Timestamp {
+        // The time stands in the first 48 bits of an id that is ordered by time.
+        Timestamp((self.0.as_u128() >> 80) as i64)
+    }
+
     /// The context that a task opens when its caller names none.
     pub fn own_context(self) -> String {
         format!("ctx-{self}")
@@ -131,6 +137,14 @@ impl Origin {
     }
 }
 
+/// Marks the last word of a task that failed by a fault of the program.
+const FAULT: &str = "nuncio/fault";
+
+pub(crate) fn as_fault(mut message: Message) -> Message {
+    message.metadata.get_or_insert_default().insert(FAULT.into(), true.into());
+    message
+}
+
 /// A task as of some sequence number: the fold of its events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
@@ -168,6 +182,13 @@ impl Task {
             questions: vec![],
             seq: 0,
         }
+    }
+
+    /// Whether it failed by a fault of the program (a panic, an agent that is gone) and not by its agent's
+    /// own word.
+    pub fn is_fault(&self) -> bool {
+        let metadata = self.status_message.as_ref().and_then(|message| message.metadata.as_ref());
+        self.state == State::Failed && metadata.is_some_and(|metadata| metadata.contains_key(FAULT))
     }
 
     /// The task after the given entries.

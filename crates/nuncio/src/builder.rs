@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use nuncio_engine::{Agent, Catalog, Options, outbox::OutboxOptions};
+use nuncio_engine::{Agent, Catalog, Options, Surface, outbox::OutboxOptions};
 use nuncio_server::ServerOptions;
 use nuncio_store::PostgresOptions;
 
@@ -40,6 +40,7 @@ pub struct Nuncio {
     pub(crate) options: Options,
     pub(crate) outbox: OutboxOptions,
     pub(crate) server: ServerOptions,
+    pub(crate) surface: Arc<Surface>,
 }
 
 impl Default for Nuncio {
@@ -62,6 +63,7 @@ impl Nuncio {
             options: Options::default(),
             outbox: OutboxOptions::default(),
             server: ServerOptions::default(),
+            surface: Arc::default(),
         }
     }
 
@@ -75,6 +77,14 @@ impl Nuncio {
     #[must_use]
     pub fn agents(mut self, agents: impl IntoIterator<Item = Arc<dyn Agent>>) -> Self {
         self.agents.extend(agents);
+        self
+    }
+
+    /// Offers the tools, resources and prompts of that surface over MCP, beside the agents. It may change
+    /// while the server runs.
+    #[must_use]
+    pub fn surface(mut self, surface: Arc<Surface>) -> Self {
+        self.surface = surface;
         self
     }
 
@@ -179,6 +189,7 @@ impl Nuncio {
         for agent in &self.agents {
             catalog.add(Arc::clone(agent))?;
         }
+        catalog.set_surface(Arc::clone(&self.surface));
         if let Some(name) = &self.default_agent {
             catalog.set_default(name)?;
         }

@@ -1,4 +1,4 @@
-//! The server's own files in its data folder: where it can be reached, and the secret of its webhooks.
+//! The server's own files in its data folder: where it can be reached, and its secrets.
 //!
 //! `server.json` is how other commands on this machine find a running server and show that they may use the
 //! folder. It is written after the server listens and removed when it stops; after a crash it stays, and
@@ -19,6 +19,7 @@ use crate::StartError;
 
 const SERVER_FILE: &str = "server.json";
 const SECRET_FILE: &str = "webhook-secret";
+const STATE_FILE: &str = "state-secret";
 
 /// A running server, as its data folder tells of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,9 +66,18 @@ pub fn make(data: &Path) -> Result<(), StartError> {
     made.map_err(|source| StartError::DataDir { path: data.to_owned(), source })
 }
 
-/// The secret that signs webhooks. Made at the first start.
+/// The secret that signs webhooks; their receivers know it too. Made at the first start.
 pub(crate) fn webhook_secret(data: &Path) -> Result<SigningSecret, StartError> {
-    let path = data.join(SECRET_FILE);
+    secret(data, SECRET_FILE)
+}
+
+/// The secret that signs what MCP clients carry for the server. Nobody else knows it. Made at the first start.
+pub(crate) fn state_secret(data: &Path) -> Result<SigningSecret, StartError> {
+    secret(data, STATE_FILE)
+}
+
+fn secret(data: &Path, file: &str) -> Result<SigningSecret, StartError> {
+    let path = data.join(file);
     let failed = |source| StartError::DataDir { path: path.clone(), source };
     match fs::read_to_string(&path) {
         Ok(text) if !text.trim().is_empty() => {

@@ -32,7 +32,7 @@ mod running;
 pub use builder::{Nuncio, StorePlace};
 pub use error::StartError;
 pub use nuncio_engine as engine;
-pub use nuncio_server::{HttpLimits, ServerOptions};
+pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions};
 pub use nuncio_store::PostgresOptions;
 pub use running::{End, Running, Signals};
 
@@ -41,7 +41,7 @@ pub mod prelude {
     pub use async_trait::async_trait;
     pub use nuncio_engine::{
         Agent, AgentError, Answer, Artifact, Chunk, Content, Level, Message, Outcome, Part, Profile, Role,
-        Skill, StepContext, TaskContext,
+        Skill, StepContext, Surface, TaskContext, TaskUse,
     };
     pub use serde_json::{Value, json};
 }

@@ -52,13 +52,14 @@ pub enum End {
     AtOnce,
 }
 
-pub(crate) async fn start(nuncio: Nuncio) -> Result<Running, StartError> {
+pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     let address = nuncio.address()?;
     let catalog = nuncio.catalog()?;
     let data = nuncio.data.clone();
     data_dir::make(&data)?;
-    let (store, secret) = open(&nuncio).await?;
-    let courier = Arc::new(courier(&nuncio, secret)?);
+    let (store, secrets) = open(&nuncio).await?;
+    let courier = Arc::new(courier(&nuncio, secrets.webhooks)?);
+    nuncio.server.mcp.secret = secrets.states.reveal().into_bytes();
 
     let mut parts = Parts::new(store, catalog);
     parts.options = nuncio.options.clone();
@@ -75,24 +76,38 @@ pub(crate) async fn start(nuncio: Nuncio) -> Result<Running, StartError> {
     }
 }
 
-/// The store, and the secret that webhooks are signed with: that of the data folder, or the one that all nodes
-/// share.
-async fn open(nuncio: &Nuncio) -> Result<(Arc<dyn Store>, SigningSecret), StartError> {
+/// What is signed with: the secrets of the data folder, or those that all nodes share.
+struct Secrets {
+    webhooks: SigningSecret,
+    states: SigningSecret,
+}
+
+/// The store, and what is signed with.
+async fn open(nuncio: &Nuncio) -> Result<(Arc<dyn Store>, Secrets), StartError> {
+    let own = Secrets {
+        webhooks: data_dir::webhook_secret(&nuncio.data)?,
+        states: data_dir::state_secret(&nuncio.data)?,
+    };
     let dir = match &nuncio.store {
         None => &nuncio.data,
         Some(StorePlace::Sqlite(dir)) => dir,
         Some(StorePlace::Postgres { url, options }) => {
             let store = PostgresStore::open(url, options.clone()).await?;
-            let own = data_dir::webhook_secret(&nuncio.data)?;
-            let shared = store.secret("webhooks", &own.reveal()).await.map_err(nuncio_engine::Error::from)?;
-            let secret = SigningSecret::parse(&shared).map_err(|error| {
-                StartError::System(format!("the shared webhook secret is damaged: {error}"))
-            })?;
-            return Ok((Arc::new(store), secret));
+            let secrets = Secrets {
+                webhooks: shared(&store, "webhooks", &own.webhooks).await?,
+                states: shared(&store, "states", &own.states).await?,
+            };
+            return Ok((Arc::new(store), secrets));
         }
     };
-    let store = SqliteStore::open(dir, SqliteOptions::default())?;
-    Ok((Arc::new(store), data_dir::webhook_secret(&nuncio.data)?))
+    Ok((Arc::new(SqliteStore::open(dir, SqliteOptions::default())?), own))
+}
+
+/// The secret of that name that all nodes have: the first node's own.
+async fn shared(store: &PostgresStore, name: &str, own: &SigningSecret) -> Result<SigningSecret, StartError> {
+    let shared = store.secret(name, &own.reveal()).await.map_err(nuncio_engine::Error::from)?;
+    SigningSecret::parse(&shared)
+        .map_err(|error| StartError::System(format!("the shared secret {name:?} is damaged: {error}")))
 }
 
 /// Whoever carries webhook deliveries.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
@@ -25,6 +26,7 @@ use crate::{
     run::Run,
     runner::{Driver, Lease},
     store::{Change, CommitError, Digest, Guard, NewTask, RunChange, Webhook},
+    surface::Abilities,
     task::{Origin, State, Task, TaskId},
     webhook::WebhookConfig,
 };
@@ -57,16 +59,24 @@ pub struct Submit {
     pub abilities: Abilities,
     /// W3C `traceparent`.
     pub trace: Option<String>,
+    /// What the binding wants to find again with the task. Nobody else reads it.
+    pub request: Option<Value>,
     pub(crate) parent: Option<Parent>,
 }
 
-/// What the caller's side can do while the task runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Abilities {
-    /// Questions can be put; otherwise `ask` is Unavailable at once.
-    pub ask: bool,
-    /// There is a model to ask.
-    pub sample: bool,
+/// A task right after it was made.
+#[derive(Debug)]
+pub struct Begun {
+    /// The task.
+    pub task: Task,
+    /// The events so far. `None`: the task was there before, and its log has to be read.
+    pub entries: Option<Arc<[Entry]>>,
+}
+
+impl Begun {
+    fn known(task: Task) -> Self {
+        Self { task, entries: None }
+    }
 }
 
 /// The task that called.
@@ -90,8 +100,9 @@ impl Submit {
             idempotency_key: None,
             webhooks: vec![],
             accepted_output_modes: vec![],
-            abilities: Abilities { ask: true, sample: false },
+            abilities: Abilities { ask: true, authorize: true, ..Abilities::default() },
             trace: None,
+            request: None,
             parent: None,
         }
     }
@@ -102,7 +113,7 @@ impl Submit {
         Self {
             context: Some(run.origin.context.clone()),
             idempotency_key: Some(format!("call:{}:{at}", run.origin.id)),
-            abilities: Abilities { ask: run.can_ask(), sample: run.can_sample() },
+            abilities: run.abilities(),
             trace: run.trace.clone(),
             parent: Some(parent),
             ..Self::new(agent, message)
@@ -118,7 +129,11 @@ impl Submit {
 }
 
 impl Inner {
-    pub(crate) async fn submit(self: &Arc<Self>, caller: &Caller, mut submit: Submit) -> Result<Task, Error> {
+    pub(crate) async fn submit(self: &Arc<Self>, caller: &Caller, submit: Submit) -> Result<Task, Error> {
+        Ok(self.begin(caller, submit).await?.task)
+    }
+
+    pub(crate) async fn begin(self: &Arc<Self>, caller: &Caller, mut submit: Submit) -> Result<Begun, Error> {
         if self.is_closing() {
             return Err(stopping());
         }
@@ -142,22 +157,24 @@ impl Inner {
         if let (Some(key), Some(digest)) = (&submit.idempotency_key, digest)
             && let Some((task, made_by)) = self.store.idempotent(caller.owner(), key).await?
         {
-            return self.original(caller, task, made_by == digest).await;
+            return self.original(caller, task, made_by == digest).await.map(Begun::known);
         }
         if let Some(id) = known {
-            return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await;
+            return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await.map(Begun::known);
         }
         match self.create(caller, &submit, &profile, digest).await {
             Err(Refused::Exists { task, digest: Some(made_by) }) => {
-                self.original(caller, task, Some(made_by) == digest).await
+                self.original(caller, task, Some(made_by) == digest).await.map(Begun::known)
             }
             Err(Refused::Exists { .. }) => match &submit.client_id {
                 // Two first sends of one id met; this one is the second message.
-                Some(id) => Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await,
+                Some(id) => {
+                    Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await.map(Begun::known)
+                }
                 None => Err(Error::Internal("a new task's id was taken".into())),
             },
             Err(Refused::Other(error)) => Err(error),
-            Ok(task) => Ok(task),
+            Ok(begun) => Ok(begun),
         }
     }
 
@@ -206,7 +223,7 @@ impl Inner {
         submit: &Submit,
         profile: &Arc<Profile>,
         digest: Option<Digest>,
-    ) -> Result<Task, Refused> {
+    ) -> Result<Begun, Refused> {
         let now = self.clock.now();
         let id = TaskId(self.clock.new_id());
         let head = Head {
@@ -214,7 +231,9 @@ impl Inner {
             agent_version: profile.version.clone(),
             can_ask: submit.abilities.ask,
             can_sample: submit.abilities.sample,
+            can_authorize: submit.abilities.authorize,
             metadata: submit.metadata.clone(),
+            request: submit.request.clone(),
             trace: submit.trace.clone(),
             depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
             bytes: submit.message.size() as u64,
@@ -257,7 +276,7 @@ impl Inner {
         head: Head,
         profile: &Arc<Profile>,
         permit: Permit,
-    ) -> Result<Task, Refused> {
+    ) -> Result<Begun, Refused> {
         let (hooked, parent) = (!new.webhooks.is_empty(), new.parent);
         let registered = self.catalog.get(&new.agent)?.clone();
         let run =
@@ -308,7 +327,7 @@ impl Inner {
         for entry in &entries[1..] {
             task.apply(entry);
         }
-        Ok(task)
+        Ok(Begun { task, entries: Some(entries) })
     }
 
     /// All places are taken: the task is kept, and runs when one is free.
@@ -318,7 +337,7 @@ impl Inner {
         task: Task,
         made_by: &Entry,
         head: &Head,
-    ) -> Result<Task, Refused> {
+    ) -> Result<Begun, Refused> {
         let Some(queueing) = self.enqueue() else {
             return Err(Refused::Other(Error::Busy {
                 why: format!(
@@ -336,7 +355,7 @@ impl Inner {
         self.store.commit(change).await?;
         queueing.kept();
         self.claims.notify_one();
-        Ok(task)
+        Ok(Begun { task, entries: Some([made_by.clone()].into()) })
     }
 
     fn check(&self, submit: &Submit, profile: &Profile) -> Result<(), Error> {

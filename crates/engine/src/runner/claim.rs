@@ -15,7 +15,7 @@ use crate::{
     journal::Replay,
     run::Run,
     store::{Change, Claimed, CommitError, Guard, RunChange, TaskKey},
-    task::State,
+    task::{self, State},
 };
 
 /// How long a task that could not be read is left alone.
@@ -106,7 +106,8 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Resul
         }
     };
     let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, refusal);
-    lease.finish(&run, Event::Status(Status { state: State::Failed, message: Some(message) })).await;
+    let message = Some(task::as_fault(message));
+    lease.finish(&run, Event::Status(Status { state: State::Failed, message })).await;
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::{
     event::{Event, Status},
     run::Run,
     store::RunChange,
-    task::State,
+    task::{self, State},
 };
 
 type AgentResult = Result<Result<Outcome, AgentError>, Box<dyn Any + Send>>;
@@ -45,7 +45,10 @@ impl Driver {
 
     /// The event that ends the task.
     fn end_of(&self, result: AgentResult) -> Event {
-        let result = result.unwrap_or_else(|panic| Err(AgentError::Failed(describe_panic(&*panic))));
+        let result = match result {
+            Ok(result) => result,
+            Err(panic) => return self.fault(describe_panic(&*panic)),
+        };
         let result = result.and_then(|outcome| self.run.check_replayed().map(|()| outcome));
         let (state, text) = match result {
             // Told to end at another point than before its restart, it had every reason to do other things.
@@ -58,7 +61,8 @@ impl Driver {
             Ok(Outcome::Rejected(why)) => (State::Rejected, Some(why)),
             Ok(Outcome::Canceled(why)) => (State::Canceled, why),
             Err(AgentError::Canceled) => (State::Canceled, None),
-            Err(error) => (State::Failed, Some(error.to_string())),
+            Err(AgentError::Failed(why)) => (State::Failed, Some(why)),
+            Err(error) => return self.fault(error.to_string()),
         };
         self.end_with(state, text)
     }
@@ -66,6 +70,12 @@ impl Driver {
     fn end_with(&self, state: State, text: Option<String>) -> Event {
         let message = text.map(|text| self.named(Message::of("", Role::Agent, vec![Part::text(text)])));
         Event::Status(Status { state, message })
+    }
+
+    /// The task ends by a fault of the program, which its agent did not choose.
+    fn fault(&self, why: String) -> Event {
+        let message = self.named(Message::of("", Role::Agent, vec![Part::text(why)]));
+        Event::Status(Status { state: State::Failed, message: Some(task::as_fault(message)) })
     }
 
     fn named(&self, mut message: Message) -> Message {

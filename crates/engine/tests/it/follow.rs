@@ -46,7 +46,7 @@ async fn read_on(follower: &mut Follower, seen: &mut Vec<Entry>) {
                 assert_eq!(follower.cursor(), seen.len() as u64);
             }
             Next::End => return,
-            Next::Closing => panic!("nobody stops this"),
+            Next::Closing | Next::Nudge(_) => panic!("nobody stops this"),
         }
     }
 }
@@ -170,7 +170,7 @@ async fn a_server_that_stops_tells_followers_where_to_continue() {
         loop {
             match within(follower.next()).await.unwrap() {
                 Next::Batch(batch) => seen.extend(batch.entries.iter().cloned()),
-                Next::Closing => return,
+                Next::Closing | Next::Nudge(_) => return,
                 Next::End => panic!("it has not ended"),
             }
         }
@@ -268,7 +268,7 @@ async fn read_some(engine: &Engine, task: &Task, visit: &Reader, seen: &mut Vec<
                 seen.extend(batch.entries.iter().cloned());
             }
             Next::End => return,
-            Next::Closing => panic!("nobody stops this"),
+            Next::Closing | Next::Nudge(_) => panic!("nobody stops this"),
         }
     }
 }

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::{
     AgentError, Answer, Chunk, Error, Event, Message, Next, Outcome, Part, Role, State, TaskContext,
-    commands::submit::Abilities,
     question::AnswerError,
     store::{Change, Guard, RunChange},
+    surface::Abilities,
     webhook::WebhookConfig,
 };
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ async fn an_authorization_is_asked_for_and_a_model_is_asked_where_there_is_one()
     assert_eq!(text_of(&engine.ended(&task).await, "answer"), "done");
 
     let mut sampling = to("curious", "sample");
-    sampling.abilities = Abilities { ask: true, sample: true };
+    sampling.abilities = Abilities { ask: true, sample: true, ..Abilities::default() };
     let task = engine.run(sampling).await;
     assert_eq!(task.state, State::InputRequired);
     engine.answer(&task, said("words")).await.unwrap();
@@ -197,7 +197,7 @@ async fn who_cannot_be_asked_is_not_asked() {
     });
     let engine = world.start().await;
     let mut deaf = to("curious", "go");
-    deaf.abilities = Abilities { ask: false, sample: false };
+    deaf.abilities = Abilities::default();
     let task = engine.send(deaf).await;
     assert_eq!(task.state, State::Completed, "{task:?}");
 }
@@ -307,7 +307,7 @@ async fn an_answer_that_races_the_park_is_never_lost() {
             let batch = match within(follower.next()).await.unwrap() {
                 Next::Batch(batch) => batch,
                 Next::End => break,
-                Next::Closing => panic!("nobody stops this"),
+                Next::Closing | Next::Nudge(_) => panic!("nobody stops this"),
             };
             for (_, entry) in batch.iter() {
                 if let Event::Question(question) = entry.event() {

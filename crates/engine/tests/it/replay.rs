@@ -153,7 +153,7 @@ async fn see_it_through(engine: &Engine, agent: &str) -> Task {
         match within(follower.next()).await.unwrap() {
             Next::Batch(batch) => batch.iter().for_each(|(_, entry)| seen.apply(entry)),
             Next::End => return seen,
-            Next::Closing => std::future::pending().await,
+            Next::Closing | Next::Nudge(_) => std::future::pending().await,
         }
         let now = engine.task(task.origin.id).await;
         if !now.questions.is_empty() {

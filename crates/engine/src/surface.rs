@@ -1,0 +1,207 @@
+//! What a program offers beside its agents: tools, resources and prompts.
+//!
+//! A tool here answers at once and keeps nothing. What takes time, talks or has to survive is an agent: it
+//! is a tool as well, with a durable task behind every call. A handler that wants to know something returns
+//! its questions and is called again with the answers, so that no call is held meanwhile.
+
+mod asking;
+mod prompts;
+mod resources;
+mod shape;
+mod tools;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use tokio::sync::broadcast;
+
+pub use self::{
+    asking::{Abilities, Answers, Asking, HandlerError, Inquiry, Request, Said},
+    prompts::{Prompt, PromptArgument, PromptMessage, PromptOutput, PromptProfile},
+    resources::{Body, Completer, Resource, ResourceContent, ResourceProfile, Template, expand, matches},
+    shape::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, Shape, ShapeError},
+    tools::{Block, Tool, ToolOutput, ToolProfile},
+};
+
+/// Changes that a slow listener may have behind it before it is told that it missed some.
+const CHANGES: usize = 1024;
+
+/// Something that listeners want to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Other tools than before.
+    Tools,
+    /// Other prompts than before.
+    Prompts,
+    /// Other resources than before.
+    Resources,
+    /// The resource of that address holds something else.
+    Updated(Arc<str>),
+}
+
+type Resources = BTreeMap<String, Arc<Offered<dyn Resource, ResourceProfile>>>;
+type Prompts = BTreeMap<String, Arc<Offered<dyn Prompt, PromptProfile>>>;
+
+/// The tools, resources and prompts of a server. May change while it runs.
+pub struct Surface {
+    tools: RwLock<BTreeMap<String, Arc<OfferedTool>>>,
+    resources: RwLock<Resources>,
+    templates: RwLock<Vec<Arc<Offered<dyn Template, ResourceProfile>>>>,
+    prompts: RwLock<Prompts>,
+    changes: broadcast::Sender<Change>,
+}
+
+/// A handler with its description, which is read once.
+pub struct Offered<H: ?Sized, P> {
+    /// How it presents itself.
+    pub profile: P,
+    /// What answers.
+    pub handler: Arc<H>,
+}
+
+/// A tool with what its calls are held against.
+pub struct OfferedTool {
+    /// How it presents itself.
+    pub profile: ToolProfile,
+    /// What answers.
+    pub handler: Arc<dyn Tool>,
+    /// What arguments have to satisfy.
+    pub input: Shape,
+    /// What structured results have to satisfy.
+    pub output: Option<Shape>,
+}
+
+impl Default for Surface {
+    fn default() -> Self {
+        Self {
+            tools: RwLock::default(),
+            resources: RwLock::default(),
+            templates: RwLock::default(),
+            prompts: RwLock::default(),
+            changes: broadcast::Sender::new(CHANGES),
+        }
+    }
+}
+
+impl Surface {
+    /// Offers a tool; one of the same name is replaced. An error names the schema that cannot be used.
+    pub fn add_tool(&self, tool: impl Tool) -> Result<(), ShapeError> {
+        let profile = tool.profile();
+        let input = Shape::compile(&profile.input_schema)?;
+        let output = profile.output_schema.as_ref().map(Shape::compile).transpose()?;
+        let offered = OfferedTool { profile, handler: Arc::new(tool), input, output };
+        write(&self.tools).insert(offered.profile.name.clone(), Arc::new(offered));
+        self.tell(Change::Tools);
+        Ok(())
+    }
+
+    /// Withdraws a tool. Returns whether there was one.
+    pub fn remove_tool(&self, name: &str) -> bool {
+        let removed = write(&self.tools).remove(name).is_some();
+        if removed {
+            self.tell(Change::Tools);
+        }
+        removed
+    }
+
+    /// Offers a resource; one of the same address is replaced.
+    pub fn add_resource(&self, resource: impl Resource) {
+        let offered =
+            Offered { profile: resource.profile(), handler: Arc::new(resource) as Arc<dyn Resource> };
+        write(&self.resources).insert(offered.profile.uri.clone(), Arc::new(offered));
+        self.tell(Change::Resources);
+    }
+
+    /// Withdraws a resource. Returns whether there was one.
+    pub fn remove_resource(&self, uri: &str) -> bool {
+        let removed = write(&self.resources).remove(uri).is_some();
+        if removed {
+            self.tell(Change::Resources);
+        }
+        removed
+    }
+
+    /// Offers a family of resources.
+    pub fn add_template(&self, template: impl Template) {
+        let offered =
+            Offered { profile: template.profile(), handler: Arc::new(template) as Arc<dyn Template> };
+        write(&self.templates).push(Arc::new(offered));
+        self.tell(Change::Resources);
+    }
+
+    /// Offers a prompt; one of the same name is replaced.
+    pub fn add_prompt(&self, prompt: impl Prompt) {
+        let offered = Offered { profile: prompt.profile(), handler: Arc::new(prompt) as Arc<dyn Prompt> };
+        write(&self.prompts).insert(offered.profile.name.clone(), Arc::new(offered));
+        self.tell(Change::Prompts);
+    }
+
+    /// Withdraws a prompt. Returns whether there was one.
+    pub fn remove_prompt(&self, name: &str) -> bool {
+        let removed = write(&self.prompts).remove(name).is_some();
+        if removed {
+            self.tell(Change::Prompts);
+        }
+        removed
+    }
+
+    /// Says that a resource holds something else now.
+    pub fn updated(&self, uri: &str) {
+        self.tell(Change::Updated(uri.into()));
+    }
+
+    /// What changes from now on.
+    pub fn changes(&self) -> broadcast::Receiver<Change> {
+        self.changes.subscribe()
+    }
+
+    /// The tool of that name.
+    pub fn tool(&self, name: &str) -> Option<Arc<OfferedTool>> {
+        read(&self.tools).get(name).cloned()
+    }
+
+    /// All tools, by name.
+    pub fn tools(&self) -> Vec<Arc<OfferedTool>> {
+        read(&self.tools).values().cloned().collect()
+    }
+
+    /// The resource of that address.
+    pub fn resource(&self, uri: &str) -> Option<Arc<Offered<dyn Resource, ResourceProfile>>> {
+        read(&self.resources).get(uri).cloned()
+    }
+
+    /// All resources, by address.
+    pub fn resources(&self) -> Vec<Arc<Offered<dyn Resource, ResourceProfile>>> {
+        read(&self.resources).values().cloned().collect()
+    }
+
+    /// All families of resources, in the order in which they were added.
+    pub fn templates(&self) -> Vec<Arc<Offered<dyn Template, ResourceProfile>>> {
+        read(&self.templates).clone()
+    }
+
+    /// The prompt of that name.
+    pub fn prompt(&self, name: &str) -> Option<Arc<Offered<dyn Prompt, PromptProfile>>> {
+        read(&self.prompts).get(name).cloned()
+    }
+
+    /// All prompts, by name.
+    pub fn prompts(&self) -> Vec<Arc<Offered<dyn Prompt, PromptProfile>>> {
+        read(&self.prompts).values().cloned().collect()
+    }
+
+    fn tell(&self, change: Change) {
+        // An error says that nobody listens.
+        let _ = self.changes.send(change);
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

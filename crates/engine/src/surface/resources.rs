@@ -1,0 +1,233 @@
+//! Things that can be read by their address, one by one or by families.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+
+use super::{HandlerError, Request, Said};
+use crate::access::Caller;
+
+/// Something that can be read by its address.
+#[async_trait]
+pub trait Resource: Send + Sync + 'static {
+    /// How it presents itself. Read once, when it is offered.
+    fn profile(&self) -> ResourceProfile;
+
+    /// What it holds now.
+    async fn read(&self, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError>;
+}
+
+/// Resources whose addresses have one shape. The `uri` of the profile has its variables in braces.
+#[async_trait]
+pub trait Template: Completer {
+    /// How the family presents itself. Read once, when it is offered.
+    fn profile(&self) -> ResourceProfile;
+
+    /// What the one of that address holds now. The variables are the request's arguments.
+    async fn read(&self, uri: &str, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError>;
+}
+
+/// Knows what may stand in a variable or an argument.
+#[async_trait]
+pub trait Completer: Send + Sync + 'static {
+    /// Values of `argument` that begin with `typed`, as far as the caller may see them, best first. `known`
+    /// are the other variables as far as they are chosen.
+    async fn complete(
+        &self,
+        caller: &Caller,
+        argument: &str,
+        typed: &str,
+        known: &BTreeMap<String, String>,
+    ) -> Vec<String> {
+        let _ = (caller, argument, typed, known);
+        vec![]
+    }
+}
+
+/// How a resource presents itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceProfile {
+    /// The address; of a family, with variables in braces.
+    pub uri: String,
+    /// A name for programs.
+    pub name: String,
+    /// A name for people.
+    pub title: Option<String>,
+    /// What it is.
+    pub description: Option<String>,
+    /// What it holds, where that is always the same.
+    pub media_type: Option<String>,
+    /// For how long a reader may keep what it read. `None`: it may change at any time.
+    pub fresh_ms: Option<u64>,
+}
+
+impl ResourceProfile {
+    /// A resource of that address and name.
+    pub fn new(uri: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            uri: uri.into(),
+            name: name.into(),
+            title: None,
+            description: None,
+            media_type: None,
+            fresh_ms: None,
+        }
+    }
+
+    /// Sets what it is.
+    #[must_use]
+    pub fn described(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// Sets the media type.
+    #[must_use]
+    pub fn media_type(mut self, media_type: impl Into<String>) -> Self {
+        self.media_type = Some(media_type.into());
+        self
+    }
+}
+
+/// What a resource holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceContent {
+    /// Its address.
+    pub uri: String,
+    /// The media type, where it is known.
+    pub media_type: Option<String>,
+    /// The content itself.
+    pub body: Body,
+    /// Attributes of the content.
+    pub meta: Option<Map<String, Value>>,
+}
+
+impl ResourceContent {
+    /// Text of a type.
+    pub fn text(uri: impl Into<String>, media_type: &str, text: impl Into<String>) -> Self {
+        let (uri, body) = (uri.into(), Body::Text(text.into()));
+        Self { uri, media_type: Some(media_type.into()), body, meta: None }
+    }
+
+    /// Bytes of a type.
+    pub fn bytes(uri: impl Into<String>, media_type: &str, bytes: Vec<u8>) -> Self {
+        Self { uri: uri.into(), media_type: Some(media_type.into()), body: Body::Bytes(bytes), meta: None }
+    }
+
+    /// A JSON value.
+    pub fn json(uri: impl Into<String>, value: &Value) -> Self {
+        Self::text(uri, "application/json", value.to_string())
+    }
+}
+
+/// The two kinds of content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// Text.
+    Text(String),
+    /// Anything else.
+    Bytes(Vec<u8>),
+}
+
+/// The variables of an address that has the shape of a template, each decoded. A variable takes at least one
+/// character and no `/`, unless it is `{+name}`.
+pub fn matches(template: &str, uri: &str) -> Option<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    matches_into(template, uri, &mut found).then_some(found)
+}
+
+fn matches_into(template: &str, uri: &str, found: &mut BTreeMap<String, String>) -> bool {
+    let Some((literal, rest)) = template.split_once('{') else { return template == uri };
+    let Some((variable, after)) = rest.split_once('}') else { return false };
+    let Some(uri) = uri.strip_prefix(literal) else { return false };
+    let (name, any) = match variable.strip_prefix('+') {
+        Some(name) => (name, true),
+        None => (variable, false),
+    };
+    let end = if any { uri.len() } else { uri.find('/').unwrap_or(uri.len()) };
+    // The longest value first; what follows the variable decides.
+    for stop in (1..=end).rev().filter(|stop| uri.is_char_boundary(*stop)) {
+        let Some(value) = decode(&uri[..stop]) else { continue };
+        let mut inner = BTreeMap::new();
+        if matches_into(after, &uri[stop..], &mut inner) {
+            found.insert(name.to_owned(), value);
+            found.append(&mut inner);
+            return true;
+        }
+    }
+    false
+}
+
+/// The address of a template with its variables filled in, encoded so that [`matches`] finds them again.
+pub fn expand(template: &str, values: &BTreeMap<String, String>) -> String {
+    let (mut out, mut rest) = (String::new(), template);
+    while let Some((literal, tail)) = rest.split_once('{') {
+        out.push_str(literal);
+        let Some((variable, after)) = tail.split_once('}') else { break };
+        let value = values.get(variable.trim_start_matches('+')).map_or("", String::as_str);
+        encode(&mut out, value);
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+fn encode(out: &mut String, value: &str) {
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(byte as char),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+}
+
+/// The text of a percent-encoded one; `None` where it is none.
+fn decode(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let digits = [bytes.next()?, bytes.next()?];
+        out.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(template: &str, uri: &str, expected: Option<&[(&str, &str)]>) {
+        let expected = expected.map(|pairs| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        });
+        assert_eq!(matches(template, uri), expected, "{template} {uri}");
+    }
+
+    #[test]
+    fn an_address_is_taken_apart_by_its_template() {
+        check("test://template/{id}/data", "test://template/123/data", Some(&[("id", "123")]));
+        check("test://template/{id}/data", "test://template//data", None);
+        check("test://template/{id}/data", "test://template/1/2/data", None);
+        check("test://template/{id}/data", "test://template/a%2Fb/data", Some(&[("id", "a/b")]));
+        check("m://{ns}/{key}", "m://a%20b/%C3%BC", Some(&[("ns", "a b"), ("key", "ü")]));
+        check("m://{ns}/{key}", "m://a/%zz", None);
+        check("m://{+path}", "m://a/b/c", Some(&[("path", "a/b/c")]));
+        check("m://{a}-{b}", "m://x-y-z", Some(&[("a", "x-y"), ("b", "z")]));
+        check("plain://x", "plain://x", Some(&[]));
+        check("plain://x", "plain://y", None);
+    }
+
+    #[test]
+    fn what_is_filled_in_is_found_again() {
+        for value in ["plain", "a/b", "50%", "with space", "ünï", "..%2f", "{x}", ":"] {
+            let values = BTreeMap::from([("id".to_owned(), value.to_owned())]);
+            let uri = expand("t://{id}/end", &values);
+            assert_eq!(matches("t://{id}/end", &uri), Some(values), "{uri}");
+        }
+    }
+}

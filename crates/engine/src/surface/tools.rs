@@ -1,0 +1,121 @@
+//! Tools that answer at once.
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+use super::{HandlerError, Request, ResourceContent, Said};
+
+/// Something that can be called by name and answers at once.
+#[async_trait]
+pub trait Tool: Send + Sync + 'static {
+    /// How it presents itself. Read once, when the tool is offered.
+    fn profile(&self) -> ToolProfile;
+
+    /// Answers one call. The arguments satisfy the input schema.
+    async fn call(&self, request: Request) -> Result<Said<ToolOutput>, HandlerError>;
+}
+
+/// How a tool presents itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolProfile {
+    /// The name it is called by.
+    pub name: String,
+    /// A name for people.
+    pub title: Option<String>,
+    /// What it does.
+    pub description: String,
+    /// A JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// A JSON Schema of its structured result, where it has one.
+    pub output_schema: Option<Value>,
+    /// Hints about its behaviour, by MCP's names (`readOnlyHint` and others).
+    pub annotations: Map<String, Value>,
+}
+
+impl ToolProfile {
+    /// A tool without arguments.
+    pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            title: None,
+            description: description.into(),
+            input_schema: json!({ "type": "object", "properties": {} }),
+            output_schema: None,
+            annotations: Map::new(),
+        }
+    }
+
+    /// Sets the JSON Schema of the arguments.
+    #[must_use]
+    pub fn input(mut self, schema: Value) -> Self {
+        self.input_schema = schema;
+        self
+    }
+
+    /// Sets the JSON Schema of the structured result.
+    #[must_use]
+    pub fn output(mut self, schema: Value) -> Self {
+        self.output_schema = Some(schema);
+        self
+    }
+}
+
+/// What a tool returns.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolOutput {
+    /// For people and models.
+    pub content: Vec<Block>,
+    /// For programs.
+    pub structured: Option<Value>,
+    /// Whether it tells of a failure.
+    pub is_error: bool,
+}
+
+impl ToolOutput {
+    /// A text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![Block::Text(text.into())], ..Self::default() }
+    }
+
+    /// Several pieces.
+    pub fn blocks(content: Vec<Block>) -> Self {
+        Self { content, ..Self::default() }
+    }
+
+    /// A structured result, with the same as text for those who read no other.
+    pub fn structured(value: Value) -> Self {
+        Self { content: vec![Block::Text(value.to_string())], structured: Some(value), is_error: false }
+    }
+}
+
+/// A piece of a tool's or a prompt's content.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Block {
+    /// Text.
+    Text(String),
+    /// A picture.
+    Image {
+        /// Its bytes.
+        data: Vec<u8>,
+        /// For example `image/png`.
+        media_type: String,
+    },
+    /// A sound.
+    Audio {
+        /// Its bytes.
+        data: Vec<u8>,
+        /// For example `audio/wav`.
+        media_type: String,
+    },
+    /// A resource, whole.
+    Resource(ResourceContent),
+    /// A resource, by its address.
+    Link {
+        /// The address.
+        uri: String,
+        /// A name for people.
+        name: String,
+        /// What it holds, where that is known.
+        media_type: Option<String>,
+    },
+}
