@@ -19,6 +19,7 @@ use crate::{
     cards::{self, Cards},
     gate::{HostCheck, Refusal},
     health,
+    mcp::{self, Mcp, sse::Connections},
     options::{HttpLimits, ServerOptions},
     rpc,
 };
@@ -27,6 +28,8 @@ pub(crate) struct App {
     pub(crate) engine: Engine,
     pub(crate) options: ServerOptions,
     pub(crate) cards: Cards,
+    pub(crate) mcp: Arc<Mcp>,
+    pub(crate) connections: Connections,
     hosts: HostCheck,
     streams: Arc<Semaphore>,
 }
@@ -39,6 +42,8 @@ impl App {
             cards: Cards::new(engine.catalog(), base_url),
             hosts: HostCheck::new(&options),
             streams: Arc::new(Semaphore::new(options.limits.max_streams)),
+            mcp: Mcp::new(engine.clone(), options.mcp.clone()),
+            connections: Connections::default(),
             engine,
             options,
         }
@@ -81,6 +86,9 @@ impl Site {
             .route("/.well-known/agent.json", get(cards::root_legacy))
             .route("/agents/{name}/.well-known/agent-card.json", get(cards::named))
             .route("/agents/{name}/.well-known/agent.json", get(cards::named_legacy))
+            .route("/mcp", any(mcp_endpoint))
+            .route("/sse", get(mcp::sse::open))
+            .route("/messages", post(mcp::sse::message))
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
             .route("/metrics", get(health::metrics))
@@ -101,6 +109,9 @@ impl Site {
         if request.method() == Method::POST && request.uri().path() == "/" {
             return rpc::root(&self.app, request).await;
         }
+        if request.method() == Method::POST && request.uri().path() == "/mcp" {
+            return mcp::http::serve(&self.app, request).await;
+        }
         let answered = self.router.clone().oneshot(request.map(Body::new)).await;
         answered.unwrap_or_else(|never| match never {})
     }
@@ -110,8 +121,12 @@ async fn root(State(app): State<Arc<App>>, request: Request<Body>) -> Response<B
     rpc::root(&app, request).await
 }
 
+async fn mcp_endpoint(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    mcp::http::serve(&app, request).await
+}
+
 async fn not_found() -> Response<Body> {
-    let message = "there is nothing here: agents are at / and /agents/{name}, cards at \
+    let message = "there is nothing here: agents are at / and /agents/{name}, MCP at /mcp, cards at \
                    /.well-known/agent-card.json, health at /healthz and /readyz";
     rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message: message.into() })
 }

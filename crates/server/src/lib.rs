@@ -1,4 +1,4 @@
-//! Bindings over HTTP: JSON-RPC and SSE, cards, push delivery, limits.
+//! Bindings over HTTP and pipes: A2A and MCP, cards, push delivery, limits.
 //!
 //! A binding says how messages travel; what they say is `nuncio_wire`'s, and what happens is
 //! `nuncio_engine`'s.
@@ -9,6 +9,7 @@ mod cards;
 mod gate;
 mod health;
 mod http;
+mod mcp;
 mod options;
 pub mod push;
 mod rpc;
@@ -18,6 +19,7 @@ mod stream;
 use std::{future::Future, io, sync::Arc};
 
 use app::{App, Site};
+pub use mcp::McpOptions;
 use nuncio_engine::Engine;
 pub use options::{HttpLimits, ServerOptions};
 use tokio::net::TcpListener;

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::McpOptions;
+
 /// How the server presents itself and what it bears.
 #[derive(Clone, Default)]
 pub struct ServerOptions {
@@ -17,6 +19,8 @@ pub struct ServerOptions {
     pub admin_token: Option<String>,
     /// What is refused for its size or slowness.
     pub limits: HttpLimits,
+    /// How MCP is served.
+    pub mcp: McpOptions,
     /// Renders the figures for `/metrics`.
     pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }

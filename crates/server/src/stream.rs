@@ -121,6 +121,8 @@ impl Writer {
                         return Some(out.into());
                     }
                 }
+                // A2A has its own way to come again, and its questions stand until they are answered.
+                Ok(Next::Nudge(_)) => {}
                 Ok(Next::End) => self.ended = true,
                 Ok(Next::Closing) => {
                     self.ended = true;

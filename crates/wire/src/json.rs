@@ -8,7 +8,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::Serialize;
 
 /// Writes an object whose members the closure adds.
-pub(crate) fn object(out: &mut Vec<u8>, members: impl FnOnce(&mut Object<'_>)) {
+pub fn object(out: &mut Vec<u8>, members: impl FnOnce(&mut Object<'_>)) {
     out.push(b'{');
     let mut object = Object { out, empty: true };
     members(&mut object);
@@ -16,7 +16,7 @@ pub(crate) fn object(out: &mut Vec<u8>, members: impl FnOnce(&mut Object<'_>)) {
 }
 
 /// Writes an array with one element per item.
-pub(crate) fn array<T>(
+pub fn array<T>(
     out: &mut Vec<u8>,
     items: impl IntoIterator<Item = T>,
     mut element: impl FnMut(&mut Vec<u8>, T),
@@ -32,13 +32,13 @@ pub(crate) fn array<T>(
 }
 
 /// Writes any value.
-pub(crate) fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+pub fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     #[allow(clippy::expect_used, reason = "string keys and a Vec as the sink: neither can fail")]
     serde_json::to_writer(out, value).expect("the value serializes");
 }
 
 /// Writes bytes as a base64 string, without a copy in between.
-pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
@@ -49,14 +49,14 @@ pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// An object that is being written.
-pub(crate) struct Object<'o> {
+pub struct Object<'o> {
     out: &'o mut Vec<u8>,
     empty: bool,
 }
 
 impl Object<'_> {
     /// Begins a member; its value is to be written into what is returned. The key needs no escapes.
-    pub(crate) fn key(&mut self, key: &'static str) -> &mut Vec<u8> {
+    pub fn key(&mut self, key: &'static str) -> &mut Vec<u8> {
         if !self.empty {
             self.out.push(b',');
         }
@@ -67,29 +67,43 @@ impl Object<'_> {
         self.out
     }
 
-    pub(crate) fn value(&mut self, key: &'static str, member: &(impl Serialize + ?Sized)) {
+    /// A member.
+    pub fn value(&mut self, key: &'static str, member: &(impl Serialize + ?Sized)) {
         value(self.key(key), member);
     }
 
     /// The member only if there is something to say.
-    pub(crate) fn optional(&mut self, key: &'static str, member: Option<&(impl Serialize + ?Sized)>) {
+    pub fn optional(&mut self, key: &'static str, member: Option<&(impl Serialize + ?Sized)>) {
         if let Some(member) = member {
             self.value(key, member);
         }
     }
 
     /// The list only if it is not empty.
-    pub(crate) fn list<T: Serialize>(&mut self, key: &'static str, items: &[T]) {
+    pub fn list<T: Serialize>(&mut self, key: &'static str, items: &[T]) {
         if !items.is_empty() {
             self.value(key, items);
         }
     }
 
-    pub(crate) fn object(&mut self, key: &'static str, members: impl FnOnce(&mut Object<'_>)) {
+    /// A member that is an object, whose members the closure adds.
+    pub fn object(&mut self, key: &'static str, members: impl FnOnce(&mut Object<'_>)) {
         object(self.key(key), members);
     }
 
-    pub(crate) fn array<T>(
+    /// A member whose key is not known before; it is escaped.
+    pub fn object_at(&mut self, key: &str, member: impl FnOnce(&mut Vec<u8>)) {
+        if !self.empty {
+            self.out.push(b',');
+        }
+        self.empty = false;
+        value(self.out, key);
+        self.out.push(b':');
+        member(self.out);
+    }
+
+    /// A member that is an array with one element per item.
+    pub fn array<T>(
         &mut self,
         key: &'static str,
         items: impl IntoIterator<Item = T>,

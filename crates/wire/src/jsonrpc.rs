@@ -3,9 +3,11 @@
 //! Requests are taken apart without building values: `id` and `params` stay the bytes that came. What a
 //! method wants in its params is the business of the protocol above.
 
+mod message;
 mod request;
 mod response;
 
+pub use message::{Message, Messages, parse_messages};
 pub use request::{Id, Request, RequestError, RequestErrorKind, parse};
 pub use response::{ErrorObject, Response, ResponseError, parse_response};
 use serde_json::Value;
@@ -16,6 +18,12 @@ use crate::json::{self, Object};
 pub const PARSE_ERROR: i32 = -32700;
 /// The code of JSON that is not a request.
 pub const INVALID_REQUEST: i32 = -32600;
+/// The code of a method that there is not.
+pub const METHOD_NOT_FOUND: i32 = -32601;
+/// The code of params that are wrong.
+pub const INVALID_PARAMS: i32 = -32602;
+/// The code of a failure inside.
+pub const INTERNAL_ERROR: i32 = -32603;
 
 /// Writes a response that carries what the closure writes.
 pub fn write_result(out: &mut Vec<u8>, id: &Id, result: impl FnOnce(&mut Vec<u8>)) {
@@ -38,6 +46,15 @@ pub fn write_request(out: &mut Vec<u8>, id: &Id, method: &str, params: impl FnOn
     envelope(out, Some(id), |request| {
         request.value("method", method);
         params(request.key("params"));
+    });
+}
+
+/// Writes a notification.
+pub fn write_notification(out: &mut Vec<u8>, method: &str, params: impl FnOnce(&mut Vec<u8>)) {
+    json::object(out, |envelope| {
+        envelope.value("jsonrpc", "2.0");
+        envelope.value("method", method);
+        params(envelope.key("params"));
     });
 }
 

@@ -4,13 +4,18 @@ mod parser;
 
 pub use parser::{Overflow, Parser, ServerEvent};
 
-use std::io::Write as _;
+use std::{fmt::Display, io::Write as _};
 
 /// A comment: it keeps proxies from closing a quiet stream, and no client hands it to anybody.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
-/// Writes one event: the id, where there is one, then what the closure writes as its data.
+/// Writes one event whose id is a number: the id, where there is one, then what the closure writes as its data.
 pub fn frame(out: &mut Vec<u8>, id: Option<u64>, data: impl FnOnce(&mut Vec<u8>)) {
+    event(out, id.as_ref().map(|id| id as &dyn Display), data);
+}
+
+/// Writes one event: the id, where there is one, then what the closure writes as its data.
+pub fn event(out: &mut Vec<u8>, id: Option<&dyn Display>, data: impl FnOnce(&mut Vec<u8>)) {
     if let Some(id) = id {
         // A Vec takes everything.
         let _ = writeln!(out, "id: {id}");

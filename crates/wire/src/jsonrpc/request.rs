@@ -43,6 +43,17 @@ impl Id {
         Self(serde_json::Value::from(text).to_string().into())
     }
 
+    /// The text, where it is a string.
+    pub fn as_text(&self) -> Option<String> {
+        serde_json::from_str(&self.0).ok()
+    }
+
+    /// The id that was written as that JSON.
+    pub fn from_json(json: &str) -> Option<Self> {
+        let raw: &RawValue = serde_json::from_str(json).ok()?;
+        Self::read(raw).ok()
+    }
+
     /// The id as JSON.
     pub fn as_json(&self) -> &str {
         &self.0
@@ -175,13 +186,13 @@ impl<'a> Visitor<'a> for EnvelopeVisitor {
     }
 }
 
-fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+pub(super) fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     let plain = serde_json::from_str::<&str>(raw.get()).map(Cow::Borrowed);
     plain.or_else(|_| serde_json::from_str::<String>(raw.get()).map(Cow::Owned)).ok()
 }
 
 /// Whether valid JSON is nested deeper than `limit`.
-fn is_deeper(json: &[u8], limit: usize) -> bool {
+pub(super) fn is_deeper(json: &[u8], limit: usize) -> bool {
     // What opens fewer brackets than that, in strings or not, is not. Counting is many times faster than
     // telling strings apart, and enough for nearly all requests.
     let opened = json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();

@@ -1,0 +1,54 @@
+//! MCP, every revision at one endpoint: each agent is a tool, with the same durable task behind a call as
+//! behind an A2A message.
+//!
+//! `http`, `duplex` and `sse` say how messages travel; `dispatch` answers one request whatever brought it;
+//! `call` and `stream` are a tool call from its arguments to its result. Sessions (to 2025-11-25) are kept by
+//! the store; a stream of a call is its task's log from a cursor, so that both outlive the process.
+
+mod ask;
+mod call;
+mod client;
+mod dispatch;
+pub(crate) mod duplex;
+mod handler;
+pub(crate) mod http;
+mod listen;
+mod lists;
+mod options;
+mod resources;
+mod seal;
+mod session;
+pub(crate) mod sse;
+mod stream;
+mod tasks;
+
+use std::sync::Arc;
+
+use nuncio_engine::{Engine, Surface};
+use nuncio_wire::mcp::Implementation;
+
+pub use self::options::McpOptions;
+use self::{ask::Waiting, seal::Seal, session::Sessions};
+
+/// What answers MCP requests.
+pub(crate) struct Mcp {
+    pub(crate) engine: Engine,
+    pub(crate) options: McpOptions,
+    info: Implementation,
+    seal: Seal,
+    pub(crate) sessions: Sessions,
+    waiting: Waiting,
+}
+
+impl Mcp {
+    pub(crate) fn new(engine: Engine, options: McpOptions) -> Arc<Self> {
+        let info = Implementation { name: "nuncio".into(), version: env!("CARGO_PKG_VERSION").into() };
+        let seal = Seal::new(&options.secret);
+        let sessions = Sessions::new(engine.clone(), &options);
+        Arc::new(Self { engine, options, info, seal, sessions, waiting: Waiting::default() })
+    }
+
+    fn surface(&self) -> &Surface {
+        self.engine.catalog().surface()
+    }
+}

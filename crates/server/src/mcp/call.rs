@@ -1,0 +1,418 @@
+//! A tool call, from its arguments to its first answer.
+//!
+//! A plain tool answers at once. An agent gets a task, whatever becomes of the call: the caller waits for it,
+//! comes back for it, or is told at once where its result will be.
+
+use std::sync::Arc;
+
+use nuncio_engine::{
+    Begun, List, Message, Part, Role, State, Submit, TaskUse,
+    catalog::Registered,
+    surface::{Abilities, HandlerError, OfferedTool, ToolOutput},
+};
+use nuncio_wire::{
+    jsonrpc::{Id, METHOD_NOT_FOUND},
+    mcp::{self, Call, Capabilities, Fault, Output, Token, Version, answer_in_result},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Mcp,
+    client::Client,
+    dispatch::{Answered, Request, Response},
+    handler::Handling,
+    resources::task_uri,
+    seal::digest,
+    stream::{CallStream, CancelOnDrop, Purpose, TaskStream},
+};
+
+/// What a task keeps of the request that made it, for whoever resumes its stream.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Made {
+    /// The request's id, as JSON.
+    pub(super) id: String,
+    /// Where progress is to be told, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) token: Option<String>,
+    /// The context of its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) session: Option<String>,
+    /// Whether the caller waits for the result of the call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) waits: bool,
+}
+
+/// A call of an agent.
+struct AgentCall<'a> {
+    client: &'a Client,
+    id: &'a Id,
+    agent: &'a Registered,
+    arguments: Map<String, Value>,
+    token: Option<Token>,
+    trace: Option<String>,
+    /// To be answered at once, with a link.
+    background: bool,
+    /// A task is wanted (2025-11-25).
+    as_task: bool,
+    digest: String,
+}
+
+impl Mcp {
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        client: &Client,
+        request: &Request<'_>,
+    ) -> Result<Answered, Fault> {
+        let call: Call = mcp::read(request.params)?;
+        let arguments = call.arguments.clone().unwrap_or_default();
+        if let Some(tool) = self.surface().tool(&call.name) {
+            return self.call_tool(client, &request.id, tool, call, arguments).await;
+        }
+        let agent = self.engine.catalog().get(&call.name).map_err(|_| {
+            Fault::params(format!("there is no tool {:?}: tools/list names those that there are", call.name))
+        })?;
+        let digest = digest("tools/call", &call.name, &arguments);
+        if let Some(state) = &call.request_state {
+            let now = self.engine.clock().now();
+            let kept = self.seal.open(&client.caller, &digest, now, state)?;
+            let task =
+                kept.task.ok_or_else(|| Fault::params("requestState: it belongs to another request"))?;
+            let responses = call.input_responses.unwrap_or_default();
+            return self.rejoin(client, request, &task, responses, digest).await;
+        }
+        if let Some(refused) = refuse_arguments(client.version, agent, &arguments)? {
+            return Ok(self.tool_error(client, &request.id, refused));
+        }
+        let call = AgentCall {
+            client,
+            id: &request.id,
+            agent,
+            arguments,
+            token: request.meta.progress.clone(),
+            trace: request.meta.trace.clone(),
+            background: request.meta.background,
+            as_task: client.version == Version::V2025_11_25 && call.task.is_some(),
+            digest,
+        };
+        self.call_agent(call).await
+    }
+
+    async fn call_tool(
+        self: &Arc<Self>,
+        client: &Client,
+        id: &Id,
+        tool: Arc<OfferedTool>,
+        call: Call,
+        arguments: Map<String, Value>,
+    ) -> Result<Answered, Fault> {
+        let given = Value::Object(arguments);
+        if let Some(why) = tool.input.refuse(&given) {
+            let why = format!("the arguments do not fit the tool's input schema: {why}");
+            return match client.version >= Version::V2025_11_25 {
+                true => Ok(self.tool_error(client, id, why)),
+                false => Err(Fault::params(why)),
+            };
+        }
+        let Value::Object(arguments) = given else {
+            return Err(Fault::params("arguments: expected an object"));
+        };
+        let (handler, checked) = (Arc::clone(&tool), tool);
+        self.handle(
+            client,
+            id,
+            Handling {
+                method: "tools/call",
+                name: call.name,
+                arguments,
+                input_responses: call.input_responses,
+                request_state: call.request_state,
+                handler: Arc::new(move |round| {
+                    let tool = Arc::clone(&handler);
+                    Box::pin(async move {
+                        match tool.handler.call(round).await {
+                            // A model may read it and try something else.
+                            Err(HandlerError::Failed(why)) => {
+                                let output = ToolOutput { is_error: true, ..ToolOutput::text(why) };
+                                Ok(nuncio_engine::surface::Said::Done(output))
+                            }
+                            said => said,
+                        }
+                    })
+                }),
+                write: Arc::new(move |mcp, client, id, said| match said {
+                    Ok(output) => mcp.tool_result(client, id, &checked, &output),
+                    Err(fault) => Response::fault(Some(id), fault),
+                }),
+            },
+        )
+        .await
+    }
+
+    fn tool_result(&self, client: &Client, id: &Id, tool: &OfferedTool, output: &ToolOutput) -> Response {
+        if let (Some(shape), Some(value), false) = (&tool.output, &output.structured, output.is_error)
+            && let Some(why) = shape.refuse(value)
+        {
+            tracing::error!(tool = tool.profile.name, why, "a tool's result does not fit its output schema");
+            let fault = Fault::internal("the tool's result does not fit its own output schema");
+            return Response::fault(Some(id), fault);
+        }
+        let version = client.version;
+        Response::result(self.result(version, id, |result| {
+            mcp::write_output(result, version, Output::Tool(output));
+        }))
+    }
+
+    fn tool_error(&self, client: &Client, id: &Id, why: String) -> Answered {
+        let output = ToolOutput { is_error: true, ..ToolOutput::text(why) };
+        let version = client.version;
+        Answered::Now(Response::result(self.result(version, id, |result| {
+            mcp::write_output(result, version, Output::Tool(&output));
+        })))
+    }
+
+    /// A handler has what it needs, and an agent goes on from there.
+    pub(super) async fn hand_over(
+        self: &Arc<Self>,
+        client: &Client,
+        id: &Id,
+        agent: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Answered, Fault> {
+        let digest = digest("tools/call", agent, &arguments);
+        let agent = self.engine.catalog().get(agent)?;
+        self.call_agent(AgentCall {
+            client,
+            id,
+            agent,
+            arguments,
+            token: None,
+            trace: None,
+            background: false,
+            as_task: false,
+            digest,
+        })
+        .await
+    }
+
+    async fn call_agent(self: &Arc<Self>, call: AgentCall<'_>) -> Result<Answered, Fault> {
+        let AgentCall { client, id, agent, .. } = &call;
+        let (version, profile) = (client.version, &agent.profile);
+        let takes_task = match version {
+            Version::V2026_07_28 => client.capabilities.tasks && profile.tasks != TaskUse::Never,
+            _ => call.as_task,
+        };
+        if !takes_task && profile.tasks == TaskUse::Required && !call.background {
+            return Err(match version {
+                Version::V2026_07_28 => {
+                    Fault::missing(Capabilities { tasks: true, ..Capabilities::default() })
+                }
+                _ => Fault::new(METHOD_NOT_FOUND, "this tool is only called as a task: give params.task"),
+            });
+        }
+        if takes_task && profile.tasks == TaskUse::Never {
+            return Err(Fault::new(
+                METHOD_NOT_FOUND,
+                "this tool is not called as a task: leave out params.task",
+            ));
+        }
+        let waits = !takes_task && !call.background;
+        let begun = self.engine.begin(&client.caller, submit(&call, waits)).await?;
+        if call.background {
+            return Ok(self.link(client, id, &begun));
+        }
+        // In the extension the server decides: what has ended already needs no second request.
+        let ended = begun.task.state.is_terminal() && !begun.task.is_fault();
+        let at_once = version.is_stateless() && profile.tasks == TaskUse::Offered && ended;
+        if takes_task && !at_once {
+            return Ok(Answered::Now(Response::result(self.created(client, id, &begun.task))));
+        }
+        self.wait(call, begun).await
+    }
+
+    /// Waits for the result, telling the client what happens.
+    async fn wait(self: &Arc<Self>, call: AgentCall<'_>, begun: Begun) -> Result<Answered, Fault> {
+        let AgentCall { client, id, token, digest, .. } = call;
+        let Begun { task, entries } = begun;
+        let task_id = task.origin.id;
+        let purpose = match client.version.is_stateless() {
+            true => {
+                let guard = CancelOnDrop::new(Arc::clone(self), client.clone(), task_id);
+                Purpose::Stateless { digest, guard }
+            }
+            false => Purpose::Call,
+        };
+        let named = (task_id, task.origin.agent.clone());
+        let mut stream = TaskStream::new(Arc::clone(self), client.clone(), id.clone(), named, token, purpose);
+        let resumable = client.session.as_ref().is_some_and(|session| session.is_kept());
+        let known = entries.is_some();
+        if let Some(entries) = entries {
+            stream.begin(&entries);
+            stream.look_at(&task);
+            if stream.is_quiet() && task.state.is_terminal() {
+                stream.disarm();
+                return Ok(Answered::Now(stream.response(&task)));
+            }
+            if stream.is_quiet() && stream.has_asked() {
+                stream.disarm();
+                return Ok(Answered::Now(stream.input_required().await));
+            }
+        }
+        if !task.state.is_terminal() || !known {
+            let after = if known { task.seq } else { 0 };
+            stream.follower = Some(self.engine.follow(&client.caller, &task_id.to_string(), after).await?);
+        }
+        if resumable && client.version >= Version::V2025_11_25 {
+            stream.prime();
+        }
+        Ok(Answered::Call(CallStream::Task(Box::new(stream))))
+    }
+
+    /// A stateless call comes back with what it was asked, and goes on with its task.
+    async fn rejoin(
+        self: &Arc<Self>,
+        client: &Client,
+        request: &Request<'_>,
+        name: &str,
+        responses: std::collections::BTreeMap<String, Value>,
+        digest: String,
+    ) -> Result<Answered, Fault> {
+        let before = self.engine.get(&client.caller, name).await?;
+        for (question, response) in &responses {
+            // Answers to what is not asked are let pass.
+            if before.questions.iter().any(|(_, open)| open.id == *question) {
+                let answer = answer_in_result(response)
+                    .map_err(|why| Fault::params(format!("inputResponses.{question}: {why}")))?;
+                self.give_answer(client, name, question, answer).await?;
+            }
+        }
+        let task = self.engine.get(&client.caller, name).await?;
+        let task_id = task.origin.id;
+        let guard = CancelOnDrop::new(Arc::clone(self), client.clone(), task_id);
+        let named = (task_id, task.origin.agent.clone());
+        let token = request.meta.progress.clone();
+        let purpose = Purpose::Stateless { digest, guard };
+        let mut stream =
+            TaskStream::new(Arc::clone(self), client.clone(), request.id.clone(), named, token, purpose);
+        if task.state.is_terminal() {
+            stream.disarm();
+            return Ok(Answered::Now(stream.response(&task)));
+        }
+        stream.look_at(&task);
+        if stream.has_asked() {
+            stream.disarm();
+            return Ok(Answered::Now(stream.input_required().await));
+        }
+        stream.follower = Some(self.engine.follow(&client.caller, name, before.seq).await?);
+        Ok(Answered::Call(CallStream::Task(Box::new(stream))))
+    }
+
+    /// The answer to a call that goes on in the background.
+    fn link(&self, client: &Client, id: &Id, begun: &Begun) -> Answered {
+        let (version, task) = (client.version, begun.task.origin.id.to_string());
+        let uri = task_uri(&task);
+        let write = |result: &mut nuncio_wire::json::Object<'_>| {
+            mcp::write_output(result, version, Output::Link(&uri));
+        };
+        let meta = |meta: &mut nuncio_wire::json::Object<'_>| meta.value("nuncio/taskId", &task);
+        Answered::Now(Response::result(self.result_of(version, id, "complete", write, meta)))
+    }
+
+    /// Cancels the call of that request id, wherever it runs.
+    pub(super) async fn cancel_call(&self, client: &Client, id: &Id) {
+        let Some(session) = &client.session else { return };
+        session.cancelled(id);
+        for task in self.waited_for(client).await {
+            if task.1.id == id.as_json() {
+                let _ = self.engine.cancel(&client.caller, &task.0).await;
+            }
+        }
+    }
+
+    /// Cancels all calls that the session waits for.
+    pub(super) async fn cancel_calls(&self, client: &Client) {
+        for (task, _) in self.waited_for(client).await {
+            let _ = self.engine.cancel(&client.caller, &task).await;
+        }
+    }
+
+    /// The unfinished tasks of the session whose result it waits for, with their requests.
+    async fn waited_for(&self, client: &Client) -> Vec<(String, Made)> {
+        let mut found = vec![];
+        for state in [State::Submitted, State::Working, State::InputRequired, State::AuthRequired] {
+            let mut page_token = None;
+            loop {
+                let query = List {
+                    context: client.context(),
+                    state: Some(state),
+                    page_token: page_token.take(),
+                    page_size: 100,
+                    ..List::default()
+                };
+                let Ok(listed) = self.engine.list(&client.caller, query).await else { break };
+                for task in &listed.tasks {
+                    let name = task.origin.id.to_string();
+                    if let Ok(about) = self.engine.about(&client.caller, &name).await
+                        && let Some(made) = about.request.and_then(|made| Made::read(&made))
+                        && made.waits
+                    {
+                        found.push((name, made));
+                    }
+                }
+                page_token = listed.next_page_token;
+                if page_token.is_none() {
+                    break;
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Made {
+    pub(super) fn read(made: &Value) -> Option<Self> {
+        serde_json::from_value(made.get("mcp")?.clone()).ok()
+    }
+}
+
+fn submit(call: &AgentCall<'_>, waits: bool) -> Submit {
+    let AgentCall { client, id, agent, token, .. } = call;
+    let made = Made {
+        id: id.as_json().to_owned(),
+        token: token.as_ref().map(|token| token.as_json().to_owned()),
+        session: client.context(),
+        waits,
+    };
+    let mut submit = Submit::new(&agent.profile.name, message(&call.arguments));
+    submit.dialect = client.version.dialect().to_owned();
+    submit.context = client.context();
+    submit.trace.clone_from(&call.trace);
+    submit.request = Some(json!({ "mcp": made }));
+    let can = client.abilities();
+    // Who waits is asked only what it can be asked, and so is who gets a task without having asked for one:
+    // it would wait for ever. Who wanted it that way has a task that parks until somebody answers.
+    let wanted = call.background || call.as_task;
+    submit.abilities = if wanted { Abilities { ask: true, authorize: true, ..can } } else { can };
+    submit
+}
+
+/// The arguments as a message: a text where there is nothing else, else data.
+fn message(arguments: &Map<String, Value>) -> Message {
+    let part = match (arguments.len(), arguments.get("text")) {
+        (1, Some(Value::String(text))) => Part::text(text),
+        _ => Part::data(Value::Object(arguments.clone())),
+    };
+    Message::of("", Role::User, vec![part])
+}
+
+/// Why the arguments of an agent are refused: newer revisions want that told where a model can read it.
+fn refuse_arguments(
+    version: Version,
+    agent: &Registered,
+    arguments: &Map<String, Value>,
+) -> Result<Option<String>, Fault> {
+    let Some(shape) = &agent.input else { return Ok(None) };
+    let Some(why) = shape.refuse(&Value::Object(arguments.clone())) else { return Ok(None) };
+    let why = format!("the arguments do not fit the tool's input schema: {why}");
+    if version >= Version::V2025_11_25 { Ok(Some(why)) } else { Err(Fault::params(why)) }
+}

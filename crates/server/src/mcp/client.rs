@@ -1,0 +1,44 @@
+//! Who is at the other end of a request, as far as the request or its session says.
+
+use std::sync::Arc;
+
+use nuncio_engine::{Caller, Level, surface::Abilities};
+use nuncio_wire::mcp::{Capabilities, Version};
+
+use super::session::Session;
+
+/// Log lines below it are left out where a session never said what it wants.
+pub(super) const DEFAULT_LEVEL: Level = Level::Info;
+
+/// Who asks, and in which revision.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(super) version: Version,
+    pub(super) caller: Caller,
+    pub(super) capabilities: Capabilities,
+    /// The session; without one, every request stands for itself.
+    pub(super) session: Option<Arc<Session>>,
+    /// The lowest level of log lines that this very request wants. Sessions have their own.
+    pub(super) level: Option<Level>,
+}
+
+impl Client {
+    /// Whether a line of that level is wanted.
+    pub(super) fn hears(&self, level: Level) -> bool {
+        match &self.session {
+            Some(session) => level >= session.level().unwrap_or(DEFAULT_LEVEL),
+            None => self.level.is_some_and(|lowest| level >= lowest),
+        }
+    }
+
+    /// What it can be asked in a call that it waits for.
+    pub(super) fn abilities(&self) -> Abilities {
+        let Capabilities { form, url, sampling, roots, .. } = self.capabilities;
+        Abilities { ask: form, authorize: url, sample: sampling, roots }
+    }
+
+    /// The conversation that its calls belong to.
+    pub(super) fn context(&self) -> Option<String> {
+        self.session.as_ref().map(|session| session.context().to_owned())
+    }
+}

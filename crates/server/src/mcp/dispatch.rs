@@ -1,0 +1,207 @@
+//! One request, answered: which method it is, and what the answer is wrapped in.
+
+use std::sync::Arc;
+
+use nuncio_wire::{
+    json::{self, Object},
+    jsonrpc::{self, Id},
+    mcp::{self, Fault, Meta, Version, level_of},
+};
+use serde::Deserialize;
+use serde_json::{json, value::RawValue};
+
+use super::{Mcp, client::Client, listen::ListenStream, stream::CallStream};
+
+/// What a request is answered with.
+pub(crate) enum Answered {
+    /// A response.
+    Now(Response),
+    /// A response that takes its time, with what is told meanwhile.
+    Call(CallStream),
+    /// What is told for as long as somebody listens.
+    Listen(Box<ListenStream>),
+}
+
+/// A whole response: a result or an error.
+pub(crate) struct Response {
+    pub(super) body: Vec<u8>,
+    /// The fault, where it is one: its status and when to come again.
+    pub(super) fault: Option<Fault>,
+}
+
+impl Response {
+    pub(super) fn result(body: Vec<u8>) -> Self {
+        Self { body, fault: None }
+    }
+
+    pub(super) fn fault(id: Option<&Id>, fault: Fault) -> Self {
+        let mut body = Vec::with_capacity(256);
+        jsonrpc::write_error(&mut body, id, fault.code, &fault.message, fault.data.as_ref());
+        Self { body, fault: Some(fault) }
+    }
+}
+
+/// One request as far as it is understood.
+pub(crate) struct Request<'a> {
+    pub(super) id: Id,
+    pub(super) method: &'a str,
+    pub(super) params: Option<&'a RawValue>,
+    pub(super) meta: Meta,
+}
+
+impl Mcp {
+    /// Answers a request.
+    pub(super) async fn answer(self: &Arc<Self>, client: &Client, request: Request<'_>) -> Answered {
+        let id = request.id.clone();
+        match self.try_answer(client, request).await {
+            Ok(answered) => answered,
+            Err(fault) => Answered::Now(Response::fault(Some(&id), fault)),
+        }
+    }
+
+    async fn try_answer(self: &Arc<Self>, client: &Client, request: Request<'_>) -> Result<Answered, Fault> {
+        let Request { id, method, params, .. } = &request;
+        let (version, params) = (client.version, *params);
+        let stateless = version.is_stateless();
+        let done = |body: Vec<u8>| Ok(Answered::Now(Response::result(body)));
+        match *method {
+            "tools/call" => Box::pin(self.call(client, &request)).await,
+            "resources/read" => Box::pin(self.read_resource(client, &request)).await,
+            "prompts/get" => Box::pin(self.get_prompt(client, &request)).await,
+            "tools/list" => done(self.list_tools(client, id, &mcp::read(params)?)?),
+            "resources/list" => done(self.list_resources(client, id, &mcp::read(params)?)?),
+            "resources/templates/list" => done(self.list_templates(client, id, &mcp::read(params)?)?),
+            "prompts/list" => done(self.list_prompts(client, id, &mcp::read(params)?)?),
+            "completion/complete" => done(self.complete(client, id, mcp::read(params)?).await?),
+            "server/discover" if stateless => done(self.discover(id)),
+            "subscriptions/listen" if stateless => {
+                Ok(Answered::Listen(Box::new(self.listen(client, id, params).await?)))
+            }
+            "ping" if !stateless => done(self.result(version, id, |_| {})),
+            "logging/setLevel" if !stateless => done(self.set_level(client, id, params).await?),
+            "resources/subscribe" if !stateless => {
+                done(self.subscribe(client, id, mcp::read(params)?, true).await?)
+            }
+            "resources/unsubscribe" if !stateless => {
+                done(self.subscribe(client, id, mcp::read(params)?, false).await?)
+            }
+            "tasks/get" | "tasks/cancel" | "tasks/update" | "tasks/result" | "tasks/list" => {
+                Box::pin(self.task_request(client, &request)).await
+            }
+            other => Err(Fault::method(version, other)),
+        }
+    }
+
+    /// Takes a notification. Nobody waits for an answer, so what cannot be done is let pass.
+    pub(super) async fn notified(&self, client: &Client, method: &str, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Cancelled<'a> {
+            #[serde(borrow)]
+            request_id: &'a RawValue,
+        }
+        if method == "notifications/cancelled"
+            && let Some(params) = params
+            && let Ok(cancelled) = serde_json::from_str::<Cancelled<'_>>(params.get())
+            && let Some(id) = Id::from_json(cancelled.request_id.get())
+        {
+            self.cancel_call(client, &id).await;
+        }
+    }
+
+    /// Writes a result: what the revision wants in every one, and what the closure adds.
+    pub(super) fn result(&self, version: Version, id: &Id, members: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
+        self.result_of(version, id, "complete", members, |_| {})
+    }
+
+    /// As `result`, of another type or with more in its `_meta`.
+    pub(super) fn result_of(
+        &self,
+        version: Version,
+        id: &Id,
+        result_type: &str,
+        members: impl FnOnce(&mut Object<'_>),
+        meta: impl FnOnce(&mut Object<'_>),
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        jsonrpc::write_result(&mut out, id, |out| {
+            json::object(out, |result| {
+                if version.is_stateless() {
+                    result.value("resultType", result_type);
+                }
+                members(result);
+                let mut inner = Vec::new();
+                json::object(&mut inner, |object| {
+                    if version.is_stateless() {
+                        object.value("io.modelcontextprotocol/serverInfo", &self.info);
+                    }
+                    meta(object);
+                });
+                if inner.len() > 2 {
+                    result.key("_meta").extend_from_slice(&inner);
+                }
+            });
+        });
+        out
+    }
+
+    fn discover(&self, id: &Id) -> Vec<u8> {
+        let version = Version::V2026_07_28;
+        self.result(version, id, |result| {
+            let versions: Vec<&str> = Version::ALL.iter().rev().map(|version| version.name()).collect();
+            result.value("supportedVersions", &versions);
+            result.key("capabilities").extend_from_slice(&self.capabilities(version));
+            result.optional("instructions", self.options.instructions.as_ref());
+            self.cache_hints(result, self.options.list_ttl.as_millis() as u64, "public");
+        })
+    }
+
+    /// The answer to `initialize`.
+    pub(super) fn initialized(&self, version: Version, id: &Id) -> Vec<u8> {
+        self.result(version, id, |result| {
+            result.value("protocolVersion", version.name());
+            result.key("capabilities").extend_from_slice(&self.capabilities(version));
+            result.value("serverInfo", &self.info);
+            result.optional("instructions", self.options.instructions.as_ref());
+        })
+    }
+
+    /// What this server can do in that revision.
+    fn capabilities(&self, version: Version) -> Vec<u8> {
+        let mut capabilities = json!({
+            "tools": { "listChanged": true },
+            "resources": { "listChanged": true, "subscribe": true },
+            "prompts": { "listChanged": true },
+            "logging": {},
+        });
+        if version >= Version::V2025_03_26 {
+            capabilities["completions"] = json!({});
+        }
+        if version == Version::V2025_11_25 {
+            capabilities["tasks"] =
+                json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
+        }
+        if version.is_stateless() {
+            capabilities["extensions"] = json!({ mcp::TASKS: {} });
+        }
+        capabilities.to_string().into_bytes()
+    }
+
+    /// For how long, and for whom, a client may keep a result.
+    pub(super) fn cache_hints(&self, result: &mut Object<'_>, ttl_ms: u64, scope: &str) {
+        result.value("ttlMs", &ttl_ms);
+        result.value("cacheScope", scope);
+    }
+
+    async fn set_level(&self, client: &Client, id: &Id, params: Option<&RawValue>) -> Result<Vec<u8>, Fault> {
+        #[derive(Default, Deserialize)]
+        struct SetLevel {
+            level: String,
+        }
+        let level = level_of(&mcp::read::<SetLevel>(params)?.level)?;
+        if let Some(session) = &client.session {
+            self.sessions.change(session, |state| state.level = Some(level)).await?;
+        }
+        Ok(self.result(client.version, id, |_| {}))
+    }
+}

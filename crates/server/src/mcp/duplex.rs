@@ -1,0 +1,227 @@
+//! MCP over one pair of pipes, in both eras: stdio, and the HTTP+SSE transport of 2024-11-05.
+//!
+//! All messages of a connection share one way out, and a session lasts as long as the connection.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use nuncio_engine::Caller;
+use nuncio_wire::{
+    jsonrpc::{self, Id, Message, Messages},
+    mcp::{Capabilities, Fault, Initialize, Version, meta_of, read},
+};
+use serde_json::value::RawValue;
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+};
+
+use super::{
+    Mcp,
+    client::Client,
+    dispatch::{Answered, Request, Response},
+    http::stateless_client,
+    session::Session,
+};
+
+/// Requests of one connection that are answered at the same time.
+const MAX_OPEN: usize = 256;
+
+/// One connection.
+pub(crate) struct Duplex {
+    mcp: Arc<Mcp>,
+    caller: Caller,
+    out: mpsc::Sender<Vec<u8>>,
+    client: Option<Client>,
+    work: JoinSet<()>,
+    /// What is under way, by the id of its request.
+    open: Arc<Mutex<HashMap<Id, AbortHandle>>>,
+}
+
+impl Duplex {
+    /// A connection that writes to `out`, one message at a time.
+    pub(crate) fn new(mcp: Arc<Mcp>, caller: Caller, out: mpsc::Sender<Vec<u8>>) -> Self {
+        Self { mcp, caller, out, client: None, work: JoinSet::new(), open: Arc::default() }
+    }
+
+    /// Takes what came: a message, or a batch where the revision has them.
+    pub(crate) async fn take(&mut self, body: &[u8], max_depth: usize) {
+        while self.work.try_join_next().is_some() {}
+        let messages = match jsonrpc::parse_messages(body, max_depth) {
+            Ok(messages) => messages,
+            Err(error) => {
+                let fault = Fault::new(error.code(), error.message);
+                return self.tell(Response::fault(error.id.as_ref(), fault).body).await;
+            }
+        };
+        match messages {
+            Messages::One(message) => self.message(message).await,
+            Messages::Batch(batch) if self.version() == Some(Version::V2025_03_26) => {
+                for message in batch {
+                    match message {
+                        Ok(message) => self.message(message).await,
+                        Err(error) => {
+                            let fault = Fault::new(error.code(), error.message);
+                            self.tell(Response::fault(error.id.as_ref(), fault).body).await;
+                        }
+                    }
+                }
+            }
+            Messages::Batch(_) => {
+                let fault = Fault::request("batches are of 2025-03-26 alone: send one message at a time");
+                self.tell(Response::fault(None, fault).body).await;
+            }
+        }
+    }
+
+    /// The client has gone: what it waited for is cancelled.
+    pub(crate) async fn close(mut self) {
+        self.work.abort_all();
+        while self.work.join_next().await.is_some() {}
+        if let Some(client) = &self.client {
+            self.mcp.cancel_calls(client).await;
+        }
+    }
+
+    fn version(&self) -> Option<Version> {
+        self.client.as_ref().map(|client| client.version)
+    }
+
+    async fn tell(&self, data: Vec<u8>) {
+        // An error says that the other end is gone, which the reader notices.
+        let _ = self.out.send(data).await;
+    }
+
+    async fn message(&mut self, message: Message<'_>) {
+        match message {
+            Message::Response(response) => {
+                if let Some(client) = self.client.clone()
+                    && let Err(fault) = self.mcp.take_response(&client, response).await
+                {
+                    self.tell(Response::fault(None, fault).body).await;
+                }
+            }
+            Message::Request(request) => match request.id.clone() {
+                None => self.notification(&request.method, request.params).await,
+                Some(id) => {
+                    if let Err(fault) = self.request(&id, &request.method, request.params).await {
+                        self.tell(Response::fault(Some(&id), fault).body).await;
+                    }
+                }
+            },
+        }
+    }
+
+    async fn notification(&mut self, method: &str, params: Option<&RawValue>) {
+        if method == "notifications/cancelled"
+            && let Some(id) = params.and_then(cancelled_id)
+        {
+            // A stateless call has nothing else by which it could be cancelled: its stream is dropped.
+            let stateless = self.client.is_none();
+            let work = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            if let (true, Some(work)) = (stateless, work) {
+                work.abort();
+            }
+        }
+        if let Some(client) = self.client.clone() {
+            self.mcp.notified(&client, method, params).await;
+        }
+    }
+
+    async fn request(&mut self, id: &Id, method: &str, params: Option<&RawValue>) -> Result<(), Fault> {
+        let meta = meta_of(params)?;
+        let client = match (&meta.version, &self.client) {
+            (Some(_), _) => stateless_client(&self.caller, &meta)??,
+            (None, _) if method == "initialize" => return self.initialize(id, read(params)?).await,
+            (None, Some(client)) => client.clone(),
+            // A client that only speaks 2026-07-28 forgot something; one that does not has to begin.
+            (None, None) if method == "server/discover" => stateless_client(&self.caller, &meta)??,
+            (None, None) => {
+                return Err(Fault::request(format!(
+                    "{method} came before initialize, and without the _meta of MCP 2026-07-28"
+                )));
+            }
+        };
+        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open().len() >= MAX_OPEN {
+            return Err(Fault::internal(format!(
+                "there are {MAX_OPEN} requests open: wait for some of them"
+            )));
+        }
+        let (method, params) = (method.to_owned(), params.map(ToOwned::to_owned));
+        let (mcp, out, key, all) =
+            (Arc::clone(&self.mcp), self.out.clone(), id.clone(), Arc::clone(&self.open));
+        let (begin, begun) = tokio::sync::oneshot::channel::<()>();
+        let work = self.work.spawn(async move {
+            // Known by its id before it does anything.
+            let _ = begun.await;
+            let request = Request { id: key.clone(), method: &method, params: params.as_deref(), meta };
+            forward(mcp.answer(&client, request).await, &out).await;
+            all.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        });
+        open().insert(id.clone(), work);
+        let _ = begin.send(());
+        Ok(())
+    }
+
+    async fn initialize(&mut self, id: &Id, params: Initialize) -> Result<(), Fault> {
+        if self.client.is_some() {
+            return Err(Fault::request("initialize: this connection is initialized already"));
+        }
+        let version = Version::negotiate(&params.protocol_version);
+        let capabilities = Capabilities::read(&params.capabilities, version);
+        let session = Arc::new(Session::passing(&self.mcp.engine, &self.caller, version, capabilities));
+        let client = Client {
+            version,
+            caller: self.caller.clone(),
+            capabilities,
+            session: Some(session),
+            level: None,
+        };
+        self.tell(self.mcp.initialized(version, id)).await;
+        let mut listen = self.mcp.listen_in_session(&client);
+        let out = self.out.clone();
+        self.work.spawn(async move {
+            while let Some(frame) = listen.next().await {
+                if out.send(frame.data).await.is_err() {
+                    return;
+                }
+            }
+        });
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
+async fn forward(answered: Answered, out: &mpsc::Sender<Vec<u8>>) {
+    match answered {
+        Answered::Now(response) => drop(out.send(response.body).await),
+        Answered::Call(mut call) => {
+            while let Some(frame) = call.next().await {
+                if !frame.data.is_empty() && out.send(frame.data).await.is_err() {
+                    return;
+                }
+            }
+        }
+        Answered::Listen(mut listen) => {
+            while let Some(frame) = listen.next().await {
+                if out.send(frame.data).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn cancelled_id(params: &RawValue) -> Option<Id> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Cancelled<'a> {
+        #[serde(borrow)]
+        request_id: &'a RawValue,
+    }
+    let cancelled: Cancelled<'_> = serde_json::from_str(params.get()).ok()?;
+    Id::from_json(cancelled.request_id.get())
+}

@@ -1,0 +1,233 @@
+//! Handlers that answer at once, and may ask first: plain tools, resources, prompts.
+//!
+//! In a stateless call each round is a request of its own, and what was answered so far travels with the
+//! client, signed. In a session the questions go out on the call's stream, and the rounds follow each other
+//! here.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use nuncio_engine::{
+    Answer,
+    surface::{Abilities, Answers, Asking, HandlerError, Inquiry, Request as Round, Said},
+};
+use nuncio_wire::{
+    jsonrpc::{self, Id},
+    mcp::{Asked, Capabilities, Fault, answer_in_result, write_inquiry},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    Mcp,
+    client::Client,
+    dispatch::{Answered, Response},
+    seal::{Kept, digest},
+    stream::{CallStream, Frame, HandlerStream},
+};
+
+/// How often a handler may ask within one call of a session.
+const MAX_ROUNDS: usize = 32;
+
+/// Calls a handler once.
+pub(super) type Handler<T> =
+    Arc<dyn Fn(Round) -> BoxFuture<'static, Result<Said<T>, HandlerError>> + Send + Sync>;
+/// Writes the response that a handler's last word is.
+pub(super) type Write<T> = Arc<dyn Fn(&Mcp, &Client, &Id, Result<T, Fault>) -> Response + Send + Sync>;
+
+/// One call of a handler.
+pub(super) struct Handling<T> {
+    pub(super) method: &'static str,
+    /// What it names: a tool, a prompt, an address.
+    pub(super) name: String,
+    pub(super) arguments: Map<String, Value>,
+    pub(super) input_responses: Option<BTreeMap<String, Value>>,
+    pub(super) request_state: Option<String>,
+    pub(super) handler: Handler<T>,
+    pub(super) write: Write<T>,
+}
+
+impl Mcp {
+    /// Runs a handler to its answer, or to its first question.
+    pub(super) async fn handle<T: Send + 'static>(
+        self: &Arc<Self>,
+        client: &Client,
+        id: &Id,
+        handling: Handling<T>,
+    ) -> Result<Answered, Fault> {
+        let now = self.engine.clock().now();
+        let digest = digest(handling.method, &handling.name, &handling.arguments);
+        let mut kept = match &handling.request_state {
+            Some(state) => self.seal.open(&client.caller, &digest, now, state)?,
+            None => Kept { task: None, answers: Answers::new(), state: None },
+        };
+        for (key, response) in handling.input_responses.iter().flatten() {
+            // What is damaged was not answered: the handler asks again if it still wants to know.
+            if let Ok(answer) = answer_in_result(response) {
+                kept.answers.insert(key.clone(), answer);
+            }
+        }
+        let round = Round {
+            caller: client.caller.clone(),
+            arguments: handling.arguments.clone(),
+            answers: kept.answers.clone(),
+            state: kept.state.clone(),
+            abilities: client.abilities(),
+        };
+        let asking = match (handling.handler)(round).await {
+            Ok(Said::Done(output)) => {
+                return Ok(Answered::Now((handling.write)(self, client, id, Ok(output))));
+            }
+            Ok(Said::HandOver { agent, arguments }) => {
+                return self.hand_over(client, id, &agent, arguments).await;
+            }
+            Ok(Said::Ask(asking)) => asking,
+            Err(error) => return self.refuse(client, id, &handling, error),
+        };
+        check_abilities(client.capabilities, &asking)?;
+        if client.version.is_stateless() {
+            let kept = Kept { state: asking.state, ..kept };
+            let until = now.after(self.options.state_ttl);
+            let state = self.seal.close(&client.caller, &digest, until, kept);
+            let body = self.result_of(
+                client.version,
+                id,
+                "input_required",
+                |result| {
+                    if !asking.questions.is_empty() {
+                        result.object("inputRequests", |requests| {
+                            for (name, inquiry) in &asking.questions {
+                                requests.object_at(name, |out| write_inquiry(out, client.version, inquiry));
+                            }
+                        });
+                    }
+                    result.value("requestState", &state);
+                },
+                |_| {},
+            );
+            return Ok(Answered::Now(Response::result(body)));
+        }
+        let (frames, stream) = HandlerStream::new(Arc::clone(self));
+        let (mcp, client, id) = (Arc::clone(self), client.clone(), id.clone());
+        let work = tokio::spawn(async move {
+            let rounds = Rounds { mcp: &mcp, client: &client, id: &id, handling: &handling, frames: &frames };
+            rounds.run(kept.answers, asking).await;
+        });
+        Ok(Answered::Call(CallStream::Handler(stream.of(work.abort_handle()))))
+    }
+
+    fn refuse<T>(
+        &self,
+        client: &Client,
+        id: &Id,
+        handling: &Handling<T>,
+        error: HandlerError,
+    ) -> Result<Answered, Fault> {
+        let fault = self.fault_of(client, error);
+        Ok(Answered::Now((handling.write)(self, client, id, Err(fault))))
+    }
+
+    pub(super) fn fault_of(&self, client: &Client, error: HandlerError) -> Fault {
+        match error {
+            // Tools tell of it in a result; nobody else has another word for it.
+            HandlerError::Failed(why) | HandlerError::Internal(why) => Fault::internal(why),
+            HandlerError::Invalid(why) => Fault::params(why),
+            HandlerError::NotFound(uri) => Fault::no_resource(client.version, &uri),
+            HandlerError::Needs(abilities) => Fault::missing(needed(abilities)),
+        }
+    }
+}
+
+fn needed(abilities: Abilities) -> Capabilities {
+    let Abilities { ask, authorize, sample, roots } = abilities;
+    Capabilities { form: ask, url: authorize, sampling: sample, roots, tasks: false }
+}
+
+/// A client is only asked what it can be asked.
+fn check_abilities(client: Capabilities, asking: &Asking) -> Result<(), Fault> {
+    let mut missing = Capabilities::default();
+    for inquiry in asking.questions.values().filter(|inquiry| !Asked::Inquiry(inquiry).fits(client)) {
+        match inquiry {
+            Inquiry::Form { .. } => missing.form = true,
+            Inquiry::Link { .. } => missing.url = true,
+            Inquiry::Sample { .. } => missing.sampling = true,
+            Inquiry::Roots => missing.roots = true,
+        }
+    }
+    if missing == Capabilities::default() { Ok(()) } else { Err(Fault::missing(missing)) }
+}
+
+/// The rounds of a handler within one call of a session.
+struct Rounds<'a, T> {
+    mcp: &'a Arc<Mcp>,
+    client: &'a Client,
+    id: &'a Id,
+    handling: &'a Handling<T>,
+    frames: &'a tokio::sync::mpsc::Sender<Frame>,
+}
+
+impl<T: Send + 'static> Rounds<'_, T> {
+    async fn run(&self, mut answers: Answers, mut asking: Asking) {
+        for _ in 0..MAX_ROUNDS {
+            self.ask(&mut answers, &asking).await;
+            let round = Round {
+                caller: self.client.caller.clone(),
+                arguments: self.handling.arguments.clone(),
+                answers: answers.clone(),
+                state: asking.state.take(),
+                abilities: self.client.abilities(),
+            };
+            let fault = match (self.handling.handler)(round).await {
+                Ok(Said::Done(output)) => return self.end(Ok(output)).await,
+                Ok(Said::HandOver { agent, arguments }) => return self.hand_over(&agent, arguments).await,
+                Ok(Said::Ask(next)) => match check_abilities(self.client.capabilities, &next) {
+                    Ok(()) => {
+                        asking = next;
+                        continue;
+                    }
+                    Err(fault) => fault,
+                },
+                Err(error) => self.mcp.fault_of(self.client, error),
+            };
+            return self.end(Err(fault)).await;
+        }
+        let fault = Fault::internal(format!("it asked {MAX_ROUNDS} times and did not come to an end"));
+        self.end(Err(fault)).await;
+    }
+
+    /// Puts the questions, one after another: clients show one at a time.
+    async fn ask(&self, answers: &mut Answers, asking: &Asking) {
+        let Some(session) = &self.client.session else { return };
+        for (name, inquiry) in &asking.questions {
+            let (id, asked) = self.mcp.waiting.ask(session.id());
+            let mut data = Vec::with_capacity(256);
+            let inquiry = Asked::Inquiry(inquiry);
+            jsonrpc::write_request(&mut data, &id, inquiry.method(), |out| {
+                inquiry.write_params(out, self.client.version, None);
+            });
+            if self.frames.send(Frame::plain(data)).await.is_err() {
+                return;
+            }
+            let answer: Answer = asked.answer().await;
+            answers.insert(name.clone(), answer);
+        }
+    }
+
+    async fn end(&self, said: Result<T, Fault>) {
+        let response = (self.handling.write)(self.mcp, self.client, self.id, said);
+        let _ = self.frames.send(Frame::plain(response.body)).await;
+    }
+
+    async fn hand_over(&self, agent: &str, arguments: Map<String, Value>) {
+        let mut stream = match self.mcp.hand_over(self.client, self.id, agent, arguments).await {
+            Ok(Answered::Call(stream)) => stream,
+            Ok(Answered::Now(response)) => return drop(self.frames.send(Frame::plain(response.body)).await),
+            Ok(Answered::Listen(_)) => return,
+            Err(fault) => return self.end(Err(fault)).await,
+        };
+        while let Some(frame) = Box::pin(stream.next()).await {
+            if self.frames.send(Frame::plain(frame.data)).await.is_err() {
+                return;
+            }
+        }
+    }
+}

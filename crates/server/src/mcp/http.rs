@@ -1,0 +1,586 @@
+//! Streamable HTTP, in both of its shapes: with sessions (2025-03-26 to 2025-11-25) and without (2026-07-28).
+//!
+//! A request that speaks of its own revision, in a header or in its `_meta`, stands for itself; any other
+//! begins a session or belongs to one.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{
+    BoxError,
+    body::{Body, Bytes, HttpBody},
+    http::{
+        HeaderMap, HeaderValue, Method, Request as HttpRequest, Response as HttpResponse, StatusCode, header,
+    },
+};
+use futures_util::{StreamExt, future::join_all, stream};
+use nuncio_engine::Caller;
+use nuncio_wire::{
+    jsonrpc::{self, Id, Message, Messages},
+    mcp::{
+        Capabilities, Fault, Initialize, Meta, Token, Version, decode_value, meta_of, mirrored, read,
+        same_value, value_at,
+    },
+    sse,
+};
+use serde_json::{Value, value::RawValue};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use super::{
+    Mcp,
+    call::Made,
+    client::Client,
+    dispatch::{Answered, Request, Response},
+    listen::ListenStream,
+    stream::{CallStream, Frame, Purpose, TaskStream},
+};
+use crate::{
+    app::App,
+    gate::{self, Refusal},
+    rpc,
+    stream::event_stream,
+};
+
+const SESSION: &str = "mcp-session-id";
+const VERSION: &str = "mcp-protocol-version";
+
+/// Answers a request at the endpoint.
+pub(crate) async fn serve<B>(app: &Arc<App>, request: HttpRequest<B>) -> HttpResponse<Body>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let exchange =
+        Exchange { app, mcp: &app.mcp, headers: &parts.headers, caller: app.caller(&parts.headers) };
+    let answered = match parts.method {
+        Method::POST => exchange.post(body).await,
+        Method::GET => exchange.get().await,
+        Method::DELETE => exchange.delete().await,
+        _ => {
+            let message = "the MCP endpoint takes POST, GET and DELETE".into();
+            let mut response = rpc::refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,POST,DELETE"));
+            return response;
+        }
+    };
+    answered.unwrap_or_else(|fault| respond(Response::fault(None, fault)))
+}
+
+/// One HTTP request.
+struct Exchange<'a> {
+    app: &'a Arc<App>,
+    mcp: &'a Arc<Mcp>,
+    headers: &'a HeaderMap,
+    caller: Caller,
+}
+
+impl Exchange<'_> {
+    async fn post<B>(&self, body: B) -> Result<HttpResponse<Body>, Fault>
+    where
+        B: HttpBody<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let limits = &self.app.options.limits;
+        if !gate::is_json(self.headers) {
+            return Err(Fault::request("the Content-Type of a request is application/json").status(415));
+        }
+        let body = gate::read_body(self.headers, body, limits.max_body_bytes, limits.body_timeout).await;
+        let body = match body {
+            Ok(body) => body,
+            Err(refusal) => return Ok(rpc::refuse(&refusal)),
+        };
+        let messages = match jsonrpc::parse_messages(&body, limits.max_json_depth) {
+            Ok(messages) => messages,
+            Err(error) => {
+                let fault = Fault::new(error.code(), error.message).status(400);
+                return Ok(respond(Response::fault(error.id.as_ref(), fault)));
+            }
+        };
+        match messages {
+            Messages::One(Message::Request(request)) => self.request(request).await,
+            Messages::One(Message::Response(response)) => {
+                let client = self.session().await?;
+                self.mcp.take_response(&client, response).await.map_err(|fault| fault.status(400))?;
+                Ok(accepted())
+            }
+            Messages::Batch(batch) => {
+                let client = self.session().await?;
+                if client.version != Version::V2025_03_26 {
+                    return Err(Fault::request(
+                        "batches are of 2025-03-26 alone: send one message at a time",
+                    ));
+                }
+                self.batch(&client, batch).await
+            }
+        }
+    }
+
+    async fn request(&self, request: jsonrpc::Request<'_>) -> Result<HttpResponse<Body>, Fault> {
+        let meta = meta_of(request.params);
+        let declared = self.header(VERSION);
+        let said = meta.as_ref().ok().and_then(|meta| meta.version.as_deref());
+        let modern = said.is_some()
+            || declared.is_some_and(|name| Version::parse(name).is_none_or(Version::is_stateless));
+        let id = request.id.clone();
+        let answered =
+            if modern { self.stateless(&request, meta).await } else { self.in_session(&request, meta).await };
+        // A fault of the request is answered under its id.
+        answered.or_else(|fault| Ok(respond(Response::fault(id.as_ref(), fault))))
+    }
+
+    async fn stateless(
+        &self,
+        request: &jsonrpc::Request<'_>,
+        meta: Result<Meta, Fault>,
+    ) -> Result<HttpResponse<Body>, Fault> {
+        let meta = meta.map_err(|fault| fault.status(400))?;
+        let client = stateless_client(&self.caller, &meta)?;
+        self.check_headers(request, &meta)?;
+        let client = client?;
+        let Some(id) = request.id.clone().filter(|id| *id != Id::null()) else {
+            if request.id.is_some() {
+                return Err(Fault::request("id: a request's id is a string or an integer"));
+            }
+            return Ok(accepted());
+        };
+        self.check_mirrored(request)?;
+        let place = self.app.place_for_stream()?;
+        let request = Request { id, method: &request.method, params: request.params, meta };
+        let answered = self.mcp.answer(&client, request).await;
+        Ok(self.answer(answered, place, None))
+    }
+
+    async fn in_session(
+        &self,
+        request: &jsonrpc::Request<'_>,
+        meta: Result<Meta, Fault>,
+    ) -> Result<HttpResponse<Body>, Fault> {
+        if request.method == "initialize" {
+            let id = request.id.as_ref().ok_or_else(|| Fault::request("initialize: an id is wanted"))?;
+            return self.initialize(id, read(request.params)?).await;
+        }
+        let client = self.session().await?;
+        let Some(id) = request.id.clone() else {
+            self.mcp.notified(&client, &request.method, request.params).await;
+            return Ok(accepted());
+        };
+        let place = self.app.place_for_stream()?;
+        let request = Request { id, method: &request.method, params: request.params, meta: meta? };
+        let answered = self.mcp.answer(&client, request).await;
+        Ok(self.answer(answered, place, client.session.as_ref().map(|session| session.id())))
+    }
+
+    async fn initialize(&self, id: &Id, params: Initialize) -> Result<HttpResponse<Body>, Fault> {
+        let version = Version::negotiate(&params.protocol_version);
+        let capabilities = Capabilities::read(&params.capabilities, version);
+        let session = self.mcp.sessions.create(&self.caller, version, capabilities).await?;
+        let mut response = respond(Response::result(self.mcp.initialized(version, id)));
+        // Made of hexadecimal digits.
+        if let Ok(value) = HeaderValue::from_str(session.id()) {
+            response.headers_mut().insert(SESSION, value);
+        }
+        Ok(response)
+    }
+
+    /// The client of the session that the request names.
+    async fn session(&self) -> Result<Client, Fault> {
+        let Some(id) = self.header(SESSION) else {
+            return Err(Fault::request(
+                "the request belongs to no session: begin with initialize and send Mcp-Session-Id from then on, \
+                 or speak MCP 2026-07-28 with its headers",
+            ));
+        };
+        let session = self.mcp.sessions.find(&self.caller, id).await?;
+        let session = session.ok_or_else(|| {
+            Fault::request("there is no such session, or it has ended: begin again with initialize")
+                .status(404)
+        })?;
+        let version = session.version();
+        if let Some(name) = self.header(VERSION) {
+            match Version::parse(name) {
+                Some(said) if said == version => {}
+                // Before 2025-06-18 the header did not exist, and some clients send a fixed one.
+                Some(_) if version < Version::V2025_06_18 => {}
+                Some(_) => {
+                    return Err(Fault::request(format!(
+                        "MCP-Protocol-Version: the session speaks {}, not {name}",
+                        version.name()
+                    )));
+                }
+                None => return Err(Fault::version(name)),
+            }
+        }
+        let capabilities = session.capabilities();
+        let caller = self.caller.clone();
+        Ok(Client { version, caller, capabilities, session: Some(session), level: None })
+    }
+
+    /// Several messages at once (2025-03-26): the answers come together, or as one stream.
+    async fn batch(
+        &self,
+        client: &Client,
+        batch: Vec<Result<Message<'_>, jsonrpc::RequestError>>,
+    ) -> Result<HttpResponse<Body>, Fault> {
+        let max = self.mcp.options.max_batch;
+        if batch.is_empty() {
+            return Err(Fault::request("an empty batch"));
+        }
+        if batch.len() > max {
+            return Err(Fault::request(format!("a batch has at most {max} messages (max_batch)")));
+        }
+        let place = self.app.place_for_stream()?;
+        let answers = join_all(batch.into_iter().map(|message| async {
+            match message {
+                Err(error) => {
+                    let fault = Fault::new(error.code(), error.message);
+                    Some(Answered::Now(Response::fault(error.id.as_ref(), fault)))
+                }
+                Ok(Message::Response(response)) => {
+                    let taken = self.mcp.take_response(client, response).await;
+                    taken.err().map(|fault| Answered::Now(Response::fault(None, fault)))
+                }
+                Ok(Message::Request(request)) => {
+                    let Some(id) = request.id else {
+                        self.mcp.notified(client, &request.method, request.params).await;
+                        return None;
+                    };
+                    let answered = match (&*request.method, meta_of(request.params)) {
+                        ("initialize", _) => {
+                            let fault = Fault::request("initialize stands alone, not in a batch");
+                            Answered::Now(Response::fault(Some(&id), fault))
+                        }
+                        (_, Err(fault)) => Answered::Now(Response::fault(Some(&id), fault)),
+                        (method, Ok(meta)) => {
+                            self.mcp
+                                .answer(client, Request { id, method, params: request.params, meta })
+                                .await
+                        }
+                    };
+                    Some(answered)
+                }
+            }
+        }))
+        .await;
+        let (mut now, mut streams) = (vec![], vec![]);
+        for answered in answers.into_iter().flatten() {
+            match answered {
+                Answered::Now(response) => now.push(response.body),
+                Answered::Call(call) => streams.push(call),
+                Answered::Listen(_) => {}
+            }
+        }
+        if now.is_empty() && streams.is_empty() {
+            return Ok(accepted());
+        }
+        if streams.is_empty() {
+            let mut out = vec![b'['];
+            out.extend(now.join(&b','));
+            out.push(b']');
+            return Ok(respond(Response::result(out)));
+        }
+        let told = stream::iter(now).map(Frame::plain);
+        let calls = streams.into_iter().map(|call| {
+            Box::pin(stream::unfold(
+                call,
+                |mut call| async move { call.next().await.map(|frame| (frame, call)) },
+            ))
+        });
+        let frames = told.chain(stream::select_all(calls));
+        let body = frames.map(move |frame| {
+            let _ = &place;
+            Ok::<_, Infallible>(Bytes::from(written(&frame)))
+        });
+        Ok(event_stream(Body::from_stream(body)))
+    }
+
+    /// Opens the session's own stream, or goes on with one that was lost.
+    async fn get(&self) -> Result<HttpResponse<Body>, Fault> {
+        if self.header(SESSION).is_none() {
+            let message = "GET belongs to a session: begin with initialize by POST. Clients of 2024-11-05 find \
+                           their stream at /sse";
+            let mut response =
+                rpc::refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message: message.into() });
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+            return Ok(response);
+        }
+        let client = self.session().await?;
+        let accepts = self.header("accept").unwrap_or("*/*");
+        if !accepts.contains("text/event-stream") && !accepts.contains("*/*") {
+            return Err(Fault::request("the stream is text/event-stream: accept it").status(406));
+        }
+        let place = self.app.place_for_stream()?;
+        let session = client.session.as_ref().map(|session| session.id().to_owned());
+        let answered = match self.header("last-event-id").filter(|id| !id.is_empty()) {
+            Some(cursor) => Answered::Call(CallStream::Task(Box::new(self.resume(&client, cursor).await?))),
+            None => Answered::Listen(Box::new(self.mcp.listen_in_session(&client))),
+        };
+        Ok(self.answer(answered, place, session.as_deref()))
+    }
+
+    /// The stream of a call, after what its client has seen. Only that stream, and only this session's.
+    async fn resume(&self, client: &Client, cursor: &str) -> Result<TaskStream, Fault> {
+        let unknown = || Fault::request(format!("Last-Event-ID: {cursor:?} is not an event of this session"));
+        let mut words = cursor.splitn(3, '.');
+        let (task, seq, request) = (words.next(), words.next(), words.next());
+        let (Some(task), Some(Ok(seq))) = (task, seq.map(str::parse::<u64>)) else { return Err(unknown()) };
+        let engine = &self.mcp.engine;
+        let about = engine.about(&client.caller, task).await.map_err(|error| match Fault::from(&error) {
+            fault if fault.status == 503 => fault,
+            _ => unknown(),
+        })?;
+        let made = about.request.as_ref().and_then(Made::read).ok_or_else(unknown)?;
+        // `tasks/result` is asked for from any session; a call belongs to the one that made it.
+        let (id, purpose) = match request {
+            Some(hex) => (request_in(hex).ok_or_else(unknown)?, Purpose::Result),
+            None if made.session == client.context() => {
+                (Id::from_json(&made.id).ok_or_else(unknown)?, Purpose::Call)
+            }
+            None => return Err(unknown()),
+        };
+        // The response has no number of its own: whoever saw it has seen everything.
+        let over = seq == u64::MAX && about.state.is_terminal();
+        if seq > about.seq && !over {
+            return Err(unknown());
+        }
+        let token = made.token.as_deref().and_then(Token::from_json);
+        let named = (about.origin.id, about.origin.agent.clone());
+        let mut stream = TaskStream::new(Arc::clone(self.mcp), client.clone(), id, named, token, purpose);
+        if over {
+            stream.close();
+            return Ok(stream);
+        }
+        let known = engine.get(&client.caller, task).await?;
+        stream.resume(&known, seq);
+        if !(about.state.is_terminal() && seq == about.seq) {
+            stream.follower = Some(engine.follow(&client.caller, task, seq).await?);
+        }
+        Ok(stream)
+    }
+
+    /// Ends a session: what it waits for is cancelled, its tasks go on.
+    async fn delete(&self) -> Result<HttpResponse<Body>, Fault> {
+        let client = self.session().await?;
+        if let Some(session) = &client.session {
+            self.mcp.sessions.end(session).await?;
+            self.mcp.cancel_calls(&client).await;
+        }
+        let mut response = HttpResponse::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    }
+
+    fn answer(
+        &self,
+        answered: Answered,
+        place: OwnedSemaphorePermit,
+        session: Option<&str>,
+    ) -> HttpResponse<Body> {
+        let mut response = match answered {
+            Answered::Now(response) if response.fault.is_none() && self.prefers_stream() => {
+                let mut out = Vec::with_capacity(response.body.len() + 16);
+                sse::event(&mut out, None, |out| out.extend_from_slice(&response.body));
+                event_stream(Body::from(out))
+            }
+            Answered::Now(response) => return respond(response),
+            Answered::Call(call) => self.stream(Source::Call(call), place),
+            Answered::Listen(listen) => self.stream(Source::Listen(listen), place),
+        };
+        if let Some(Ok(session)) = session.map(HeaderValue::from_str) {
+            response.headers_mut().insert(SESSION, session);
+        }
+        response
+    }
+
+    fn stream(&self, source: Source, place: OwnedSemaphorePermit) -> HttpResponse<Body> {
+        let keep_alive = self.app.options.limits.keep_alive;
+        let frames = stream::unfold((source, place), move |(mut source, place)| async move {
+            let quiet_until = Instant::now() + keep_alive;
+            let bytes = match tokio::time::timeout_at(quiet_until, source.next()).await {
+                Err(_) => Bytes::from_static(sse::KEEP_ALIVE),
+                Ok(frame) => written(&frame?).into(),
+            };
+            Some((Ok::<_, Infallible>(bytes), (source, place)))
+        });
+        event_stream(Body::from_stream(frames))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// Whether the client would rather have a stream where either will do: it names that first.
+    fn prefers_stream(&self) -> bool {
+        let accepts = self.header("accept").unwrap_or_default();
+        match (accepts.find("text/event-stream"), accepts.find("application/json")) {
+            (Some(stream), Some(json)) => stream < json,
+            (stream, None) => stream.is_some(),
+            (None, Some(_)) => false,
+        }
+    }
+
+    /// Headers repeat what the body says, for whoever only sees those.
+    fn check_headers(&self, request: &jsonrpc::Request<'_>, meta: &Meta) -> Result<(), Fault> {
+        let said = meta.version.as_deref().unwrap_or_default();
+        match self.header(VERSION) {
+            None => return Err(Fault::header("the MCP-Protocol-Version header is missing")),
+            Some(version) if version != said => {
+                return Err(Fault::header(format!(
+                    "MCP-Protocol-Version says {version:?}, and _meta says {said:?}"
+                )));
+            }
+            Some(_) => {}
+        }
+        if request.id.is_none() {
+            return Ok(());
+        }
+        match self.header("mcp-method") {
+            None => return Err(Fault::header("the Mcp-Method header is missing")),
+            Some(method) if method != request.method => {
+                return Err(Fault::header(format!(
+                    "Mcp-Method says {method:?}, and the body says {:?}",
+                    request.method
+                )));
+            }
+            Some(_) => {}
+        }
+        let member = match &*request.method {
+            "tools/call" | "prompts/get" => "name",
+            "resources/read" => "uri",
+            "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+            _ => return Ok(()),
+        };
+        let Some(named) = string_member(request.params, member) else { return Ok(()) };
+        let Some(header) = self.headers.get("mcp-name") else {
+            return Err(Fault::header("the Mcp-Name header is missing"));
+        };
+        match decode_value(header.as_bytes()) {
+            Some(name) if name == named => Ok(()),
+            Some(name) => {
+                Err(Fault::header(format!("Mcp-Name says {name:?}, and params.{member} says {named:?}")))
+            }
+            None => Err(Fault::header("Mcp-Name: it has characters that no header may have, or is damaged")),
+        }
+    }
+
+    /// Arguments that a tool wants repeated in headers.
+    fn check_mirrored(&self, request: &jsonrpc::Request<'_>) -> Result<(), Fault> {
+        if request.method != "tools/call" {
+            return Ok(());
+        }
+        let Some(name) = string_member(request.params, "name") else { return Ok(()) };
+        let catalog = self.mcp.engine.catalog();
+        let mirrors = match catalog.surface().tool(&name) {
+            Some(tool) => mirrored(&tool.profile.input_schema),
+            None => match catalog.get(&name).ok().and_then(|agent| agent.profile.input_schema.clone()) {
+                Some(schema) => mirrored(&schema),
+                None => return Ok(()),
+            },
+        };
+        if mirrors.is_empty() {
+            return Ok(());
+        }
+        let params: Value =
+            request.params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        for (name, path) in mirrors {
+            let argument = value_at(&params["arguments"], &path);
+            let header = self.headers.get(format!("mcp-param-{name}").to_ascii_lowercase());
+            let agree = match (header.map(|header| decode_value(header.as_bytes())), argument) {
+                (None, None) => true,
+                (Some(Some(said)), Some(meant)) => same_value(&said, meant),
+                _ => false,
+            };
+            if !agree {
+                return Err(Fault::header(format!(
+                    "Mcp-Param-{name} does not say what the argument {} says",
+                    path.join(".")
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who sends a request that stands for itself. The outer error is a request that is none; the inner one is
+/// told only when the headers agree.
+pub(super) fn stateless_client(caller: &Caller, meta: &Meta) -> Result<Result<Client, Fault>, Fault> {
+    let missing = |what: &str| {
+        Fault::params(format!("_meta: {what} is missing: MCP 2026-07-28 wants it with every request"))
+            .status(400)
+    };
+    let Some(name) = &meta.version else { return Err(missing("io.modelcontextprotocol/protocolVersion")) };
+    let version = match Version::parse(name).filter(|version| version.is_stateless()) {
+        Some(version) => version,
+        None => return Ok(Err(Fault::version(name))),
+    };
+    match &meta.capabilities {
+        Some(Value::Object(_)) => {}
+        Some(_) => return Err(Fault::params("_meta: clientCapabilities: expected an object").status(400)),
+        None => return Err(missing("io.modelcontextprotocol/clientCapabilities")),
+    }
+    let (caller, capabilities) = (caller.clone(), meta.capabilities(version));
+    Ok(Ok(Client { version, caller, capabilities, session: None, level: meta.level }))
+}
+
+enum Source {
+    Call(CallStream),
+    Listen(Box<ListenStream>),
+}
+
+impl Source {
+    async fn next(&mut self) -> Option<Frame> {
+        match self {
+            Self::Call(call) => call.next().await,
+            Self::Listen(listen) => listen.next().await,
+        }
+    }
+}
+
+/// A message as an event.
+fn written(frame: &Frame) -> Vec<u8> {
+    let mut out = Vec::with_capacity(frame.data.len() + 96);
+    if let Some(retry) = frame.retry {
+        out.extend_from_slice(format!("retry: {}\n", retry.as_millis()).as_bytes());
+    }
+    if frame.id.is_none() && frame.data.is_empty() {
+        out.push(b'\n');
+        return out;
+    }
+    let id = frame.id.as_ref().map(|id| id as &dyn std::fmt::Display);
+    sse::event(&mut out, id, |out| out.extend_from_slice(&frame.data));
+    out
+}
+
+/// A whole response over HTTP.
+fn respond(response: Response) -> HttpResponse<Body> {
+    let fault = response.fault;
+    let mut http = rpc::json(response.body);
+    if let Some(fault) = fault {
+        *http.status_mut() = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if let Some(after) = fault.retry_after {
+            http.headers_mut().insert(header::RETRY_AFTER, after.as_secs().max(1).into());
+        }
+    }
+    http
+}
+
+fn accepted() -> HttpResponse<Body> {
+    let mut response = HttpResponse::new(Body::empty());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+/// A member of the params that is a text.
+fn string_member(params: Option<&RawValue>, member: &str) -> Option<String> {
+    let params: Value = serde_json::from_str(params?.get()).ok()?;
+    params.get(member)?.as_str().map(str::to_owned)
+}
+
+/// The request that an event id names.
+fn request_in(hex: &str) -> Option<Id> {
+    if !hex.len().is_multiple_of(2) || hex.len() > 2 * Id::MAX_LEN || !hex.is_ascii() {
+        return None;
+    }
+    let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16));
+    let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok()?;
+    Id::from_json(std::str::from_utf8(&bytes).ok()?)
+}

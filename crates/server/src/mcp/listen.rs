@@ -1,0 +1,356 @@
+//! What is told for as long as somebody listens: lists that changed, resources and tasks that moved.
+//!
+//! In a session that is the GET stream, and what it follows is the session's; in a stateless call it is
+//! `subscriptions/listen`, and what it follows stands in the request. Nothing is kept for those who are away:
+//! a session that comes again is told of every task it follows that has moved since it subscribed.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use nuncio_engine::{Event, Next, event::Batch, surface::Change};
+use nuncio_wire::{
+    json,
+    jsonrpc::{self, Id},
+    mcp::{self, Capabilities, Fault, Listen, write_notice, write_task, write_updated},
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{broadcast, mpsc},
+    task::{AbortHandle, JoinSet},
+};
+
+use super::{Mcp, client::Client, resources::task_of, stream::Frame};
+
+/// Messages that may wait for a listener that does not read. Followers wait for room; what else changes is
+/// told when there is some.
+const WAITING: usize = 64;
+/// How often a session on a shared store is looked at for changes that were made elsewhere.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What a listener is told.
+pub(crate) struct ListenStream {
+    frames: mpsc::Receiver<Frame>,
+    work: AbortHandle,
+}
+
+impl ListenStream {
+    /// The next message; `None` ends the stream.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
+        self.frames.recv().await
+    }
+}
+
+impl Drop for ListenStream {
+    fn drop(&mut self) {
+        self.work.abort();
+    }
+}
+
+impl Mcp {
+    /// Answers `subscriptions/listen` (2026-07-28).
+    pub(super) async fn listen(
+        self: &Arc<Self>,
+        client: &Client,
+        id: &Id,
+        params: Option<&RawValue>,
+    ) -> Result<ListenStream, Fault> {
+        #[derive(Default, Deserialize)]
+        struct Params {
+            #[serde(default)]
+            notifications: Listen,
+        }
+        let mut wanted = mcp::read::<Params>(params)?.notifications;
+        if !wanted.task_ids.is_empty() && !client.capabilities.tasks {
+            return Err(Fault::missing(Capabilities { tasks: true, ..Capabilities::default() }));
+        }
+        let count = wanted.resource_subscriptions.len() + wanted.task_ids.len();
+        if count > self.options.max_subscriptions {
+            return Err(Fault::params(format!(
+                "one subscription follows at most {} resources and tasks (max_subscriptions)",
+                self.options.max_subscriptions
+            )));
+        }
+        // What is not there, or not the caller's, is not agreed to.
+        let mut followed = BTreeMap::new();
+        for uri in std::mem::take(&mut wanted.resource_subscriptions) {
+            if let Ok(seq) = self.known_up_to(client, &uri).await {
+                followed.insert(uri.clone(), seq);
+                wanted.resource_subscriptions.push(uri);
+            }
+        }
+        let mut tasks = vec![];
+        for task in std::mem::take(&mut wanted.task_ids) {
+            if let Ok(about) = self.engine.about(&client.caller, &task).await {
+                tasks.push((task.clone(), about.seq));
+                wanted.task_ids.push(task);
+            }
+        }
+        let (send, frames) = mpsc::channel(WAITING);
+        let listener = Listener {
+            mcp: Arc::clone(self),
+            client: client.clone(),
+            subscription: Some(id.clone()),
+            changes: self.surface().changes(),
+            wanted,
+            followed,
+            send,
+        };
+        let work = tokio::spawn(listener.run(tasks)).abort_handle();
+        Ok(ListenStream { frames, work })
+    }
+
+    /// The GET stream of a session.
+    pub(super) fn listen_in_session(self: &Arc<Self>, client: &Client) -> ListenStream {
+        let (send, frames) = mpsc::channel(WAITING);
+        let wanted = Listen {
+            tools_list_changed: true,
+            prompts_list_changed: true,
+            resources_list_changed: true,
+            ..Listen::default()
+        };
+        let listener = Listener {
+            mcp: Arc::clone(self),
+            client: client.clone(),
+            subscription: None,
+            changes: self.surface().changes(),
+            wanted,
+            followed: BTreeMap::new(),
+            send,
+        };
+        let work = tokio::spawn(listener.run(vec![])).abort_handle();
+        ListenStream { frames, work }
+    }
+}
+
+struct Listener {
+    mcp: Arc<Mcp>,
+    client: Client,
+    /// The request that opened the stream; everything on it names that. `None`: the stream of a session.
+    subscription: Option<Id>,
+    changes: broadcast::Receiver<Change>,
+    wanted: Listen,
+    /// Resources, with the event up to which a task's is known.
+    followed: BTreeMap<String, u64>,
+    send: mpsc::Sender<Frame>,
+}
+
+impl Listener {
+    async fn run(mut self, tasks: Vec<(String, u64)>) {
+        let mut followers = JoinSet::new();
+        let mut following: HashMap<String, AbortHandle> = HashMap::new();
+        if self.subscription.is_some() && self.tell(self.acknowledgement()).await.is_err() {
+            return;
+        }
+        for (task, seq) in tasks {
+            let follower = Follows { uri: None, task, ..self.follows() };
+            followers.spawn(follower.run(seq));
+        }
+        let mut closing = self.mcp.engine.closing();
+        let session = self.client.session.clone();
+        let (mut ended, mut changed) = match &session {
+            Some(session) => (session.ended(), session.changed()),
+            None => (tokio::sync::watch::channel(false).1, tokio::sync::watch::channel(0).1),
+        };
+        loop {
+            if let Some(session) = &session {
+                self.followed = session.state().subscriptions;
+            }
+            following.retain(|uri, follower| {
+                let keep = self.followed.contains_key(uri);
+                if !keep {
+                    follower.abort();
+                }
+                keep
+            });
+            for (uri, seq) in &self.followed {
+                if let Some(task) = task_of(uri)
+                    && !following.contains_key(uri)
+                {
+                    let task = task.to_owned();
+                    let follower = Follows { uri: Some(uri.clone()), task, ..self.follows() };
+                    following.insert(uri.clone(), followers.spawn(follower.run(*seq)));
+                }
+            }
+            tokio::select! {
+                change = self.changes.recv() => {
+                    let told = match change {
+                        Ok(change) => self.tell_change(&change).await,
+                        // It was slow: whatever changed, it is told of all of it.
+                        Err(broadcast::error::RecvError::Lagged(_)) => self.tell_all().await,
+                        Err(broadcast::error::RecvError::Closed) => return,
+                    };
+                    if told.is_err() {
+                        return;
+                    }
+                }
+                _ = closing.changed() => break,
+                Ok(()) = changed.changed(), if session.is_some() => {}
+                Ok(()) = ended.changed(), if session.is_some() => break,
+                Some(_) = followers.join_next(), if !followers.is_empty() => {}
+                () = tokio::time::sleep(LOOK), if session.is_some() => {
+                    if let Some(session) = &session {
+                        let _ = self.mcp.sessions.refresh(session).await;
+                    }
+                }
+            }
+        }
+        if let Some(id) = &self.subscription {
+            let (mcp, version) = (&self.mcp, self.client.version);
+            let subscribed = |meta: &mut json::Object<'_>| {
+                meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id.as_json().as_bytes());
+            };
+            let _ = self.tell(mcp.result_of(version, id, "complete", |_| {}, subscribed)).await;
+        }
+    }
+
+    fn follows(&self) -> Follows {
+        Follows {
+            mcp: Arc::clone(&self.mcp),
+            client: self.client.clone(),
+            subscription: self.subscription.clone(),
+            send: self.send.clone(),
+            uri: None,
+            task: String::new(),
+        }
+    }
+
+    async fn tell(&self, data: Vec<u8>) -> Result<(), ()> {
+        self.send.send(Frame::plain(data)).await.map_err(drop)
+    }
+
+    async fn tell_change(&self, change: &Change) -> Result<(), ()> {
+        let wanted = &self.wanted;
+        let method = match change {
+            Change::Tools if wanted.tools_list_changed => "notifications/tools/list_changed",
+            Change::Prompts if wanted.prompts_list_changed => "notifications/prompts/list_changed",
+            Change::Resources if wanted.resources_list_changed => "notifications/resources/list_changed",
+            Change::Updated(uri) if self.followed.contains_key(&**uri) => {
+                let mut data = Vec::with_capacity(160);
+                write_updated(&mut data, uri, self.subscription.as_ref().map(Id::as_json));
+                return self.tell(data).await;
+            }
+            Change::Tools | Change::Prompts | Change::Resources | Change::Updated(_) => return Ok(()),
+        };
+        let mut data = Vec::with_capacity(160);
+        write_notice(&mut data, method, self.subscription.as_ref().map(Id::as_json));
+        self.tell(data).await
+    }
+
+    async fn tell_all(&self) -> Result<(), ()> {
+        for change in [Change::Tools, Change::Prompts, Change::Resources] {
+            self.tell_change(&change).await?;
+        }
+        for uri in self.followed.keys() {
+            self.tell_change(&Change::Updated(uri.as_str().into())).await?;
+        }
+        Ok(())
+    }
+
+    /// What was agreed to: the first message of the stream.
+    fn acknowledgement(&self) -> Vec<u8> {
+        let Listen { tools_list_changed, prompts_list_changed, resources_list_changed, .. } = self.wanted;
+        let Listen { resource_subscriptions, task_ids, .. } = &self.wanted;
+        let mut data = Vec::with_capacity(256);
+        jsonrpc::write_notification(&mut data, "notifications/subscriptions/acknowledged", |out| {
+            json::object(out, |params| {
+                params.object("notifications", |agreed| {
+                    for (on, key) in [
+                        (tools_list_changed, "toolsListChanged"),
+                        (prompts_list_changed, "promptsListChanged"),
+                        (resources_list_changed, "resourcesListChanged"),
+                    ] {
+                        if on {
+                            agreed.value(key, &true);
+                        }
+                    }
+                    agreed.list("resourceSubscriptions", resource_subscriptions);
+                    agreed.list("taskIds", task_ids);
+                });
+                if let Some(id) = &self.subscription {
+                    params.object("_meta", |meta| {
+                        let id = id.as_json().as_bytes();
+                        meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id);
+                    });
+                }
+            });
+        });
+        data
+    }
+}
+
+/// Follows one task for a listener.
+struct Follows {
+    mcp: Arc<Mcp>,
+    client: Client,
+    subscription: Option<Id>,
+    send: mpsc::Sender<Frame>,
+    /// The resource that it is followed as; `None`: the task itself is told (`notifications/tasks`).
+    uri: Option<String>,
+    task: String,
+}
+
+impl Follows {
+    async fn run(self, after: u64) {
+        let Ok(mut follower) = self.mcp.engine.follow(&self.client.caller, &self.task, after).await else {
+            return;
+        };
+        if self.uri.is_none() && self.tell_task().await.is_err() {
+            return;
+        }
+        loop {
+            match follower.next().await {
+                Ok(Next::Batch(batch)) => {
+                    let told = match &self.uri {
+                        Some(uri) => self.tell_updated(uri, &batch).await,
+                        None if batch.entries.iter().any(|entry| moves(entry.event())) => {
+                            self.tell_task().await
+                        }
+                        None => Ok(()),
+                    };
+                    if told.is_err() {
+                        return;
+                    }
+                }
+                Ok(Next::Nudge(_)) => {}
+                Ok(Next::End | Next::Closing) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Once for all that came together.
+    async fn tell_updated(&self, uri: &str, batch: &Batch) -> Result<(), ()> {
+        if !batch.entries.iter().any(|entry| !matches!(entry.event(), Event::Log(_))) {
+            return Ok(());
+        }
+        let mut data = Vec::with_capacity(160);
+        write_updated(&mut data, uri, self.subscription.as_ref().map(Id::as_json));
+        self.send.send(Frame::plain(data)).await.map_err(drop)
+    }
+
+    async fn tell_task(&self) -> Result<(), ()> {
+        let Ok(task) = self.mcp.engine.get(&self.client.caller, &self.task).await else { return Err(()) };
+        let view = self.mcp.view(&self.client, &task, true);
+        let mut data = Vec::with_capacity(512);
+        jsonrpc::write_notification(&mut data, "notifications/tasks", |out| {
+            json::object(out, |params| {
+                write_task(params, &task, view);
+                if let Some(id) = &self.subscription {
+                    params.object("_meta", |meta| {
+                        let id = id.as_json().as_bytes();
+                        meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id);
+                    });
+                }
+            });
+        });
+        self.send.send(Frame::plain(data)).await.map_err(drop)
+    }
+}
+
+/// Whether a task is shown differently after the event.
+fn moves(event: &Event) -> bool {
+    matches!(event, Event::Status(_) | Event::Question(_) | Event::Answer(_) | Event::Progress(_))
+}

@@ -1,0 +1,221 @@
+//! Resources: those that a program offers, and every task as `a2a://tasks/{id}`.
+
+use std::sync::Arc;
+
+use nuncio_engine::{
+    Error, List, Task,
+    surface::{ResourceContent, ResourceProfile, matches},
+};
+use nuncio_wire::{
+    a2a::{Dialect, View},
+    jsonrpc::Id,
+    mcp::{self, Fault, Get, Read, Subscribe},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    Mcp,
+    client::Client,
+    dispatch::{Answered, Request, Response},
+    handler::Handling,
+};
+
+const TASKS: &str = "a2a://tasks/";
+
+/// The family of all tasks.
+pub(super) fn task_template() -> ResourceProfile {
+    ResourceProfile::new("a2a://tasks/{id}", "task")
+        .described("A task with its state, history and results so far, as A2A 1.0 shows it.")
+        .media_type("application/json")
+}
+
+/// The address of a task.
+pub(super) fn task_uri(task: &str) -> String {
+    format!("{TASKS}{task}")
+}
+
+/// The task that an address names.
+pub(super) fn task_of(uri: &str) -> Option<&str> {
+    uri.strip_prefix(TASKS).filter(|id| !id.is_empty() && !id.contains('/'))
+}
+
+impl Mcp {
+    pub(super) async fn read_resource(
+        self: &Arc<Self>,
+        client: &Client,
+        request: &Request<'_>,
+    ) -> Result<Answered, Fault> {
+        let read: Read = mcp::read(request.params)?;
+        let Read { uri, input_responses, request_state } = read;
+        let version = client.version;
+        if let Some(task) = task_of(&uri) {
+            let task = match self.engine.get(&client.caller, task).await {
+                Err(Error::NoSuchTask(_)) => return Err(Fault::no_resource(version, &uri)),
+                task => task?,
+            };
+            let contents = [task_content(&uri, &task)];
+            let body = self.result(version, &request.id, |result| {
+                mcp::write_contents(result, &contents);
+                if version.is_stateless() {
+                    self.cache_hints(result, 0, "private");
+                }
+            });
+            return Ok(Answered::Now(Response::result(body)));
+        }
+        let (fresh, handler): (Option<u64>, super::handler::Handler<Vec<ResourceContent>>);
+        let mut arguments = Map::new();
+        if let Some(resource) = self.surface().resource(&uri) {
+            fresh = resource.profile.fresh_ms;
+            handler = Arc::new(move |round| {
+                let resource = Arc::clone(&resource);
+                Box::pin(async move { resource.handler.read(round).await })
+            });
+        } else {
+            let found = self.surface().templates().into_iter().find_map(|template| {
+                let variables = matches(&template.profile.uri, &uri)?;
+                Some((template, variables))
+            });
+            let Some((template, variables)) = found else { return Err(Fault::no_resource(version, &uri)) };
+            arguments = variables.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
+            fresh = template.profile.fresh_ms;
+            let uri = uri.clone();
+            handler = Arc::new(move |round| {
+                let (template, uri) = (Arc::clone(&template), uri.clone());
+                Box::pin(async move { template.handler.read(&uri, round).await })
+            });
+        }
+        let handling = Handling {
+            method: "resources/read",
+            name: uri,
+            arguments,
+            input_responses,
+            request_state,
+            handler,
+            write: Arc::new(move |mcp, client, id, said| match said {
+                Ok(contents) => mcp.contents(client, id, &contents, fresh),
+                Err(fault) => Response::fault(Some(id), fault),
+            }),
+        };
+        self.handle(client, &request.id, handling).await
+    }
+
+    fn contents(
+        &self,
+        client: &Client,
+        id: &Id,
+        contents: &[ResourceContent],
+        fresh: Option<u64>,
+    ) -> Response {
+        Response::result(self.result(client.version, id, |result| {
+            mcp::write_contents(result, contents);
+            if client.version.is_stateless() {
+                self.cache_hints(
+                    result,
+                    fresh.unwrap_or(0),
+                    if fresh.is_some() { "public" } else { "private" },
+                );
+            }
+        }))
+    }
+
+    pub(super) async fn get_prompt(
+        self: &Arc<Self>,
+        client: &Client,
+        request: &Request<'_>,
+    ) -> Result<Answered, Fault> {
+        let get: Get = mcp::read(request.params)?;
+        let prompt = self.surface().prompt(&get.name).ok_or_else(|| {
+            Fault::params(format!(
+                "there is no prompt {:?}: prompts/list names those that there are",
+                get.name
+            ))
+        })?;
+        let arguments = get.arguments.unwrap_or_default();
+        let missing: Vec<&str> = prompt
+            .profile
+            .arguments
+            .iter()
+            .filter(|argument| argument.required && !arguments.contains_key(&argument.name))
+            .map(|argument| argument.name.as_str())
+            .collect();
+        if !missing.is_empty() {
+            return Err(Fault::params(format!("arguments: {} must be given", missing.join(", "))));
+        }
+        let handling = Handling {
+            method: "prompts/get",
+            name: get.name,
+            arguments,
+            input_responses: get.input_responses,
+            request_state: get.request_state,
+            handler: Arc::new(move |round| {
+                let prompt = Arc::clone(&prompt);
+                Box::pin(async move { prompt.handler.get(round).await })
+            }),
+            write: Arc::new(|server, client, id, said| match said {
+                Ok(output) => Response::result(server.result(client.version, id, |result| {
+                    mcp::write_prompt_output(result, client.version, &output);
+                })),
+                Err(fault) => Response::fault(Some(id), fault),
+            }),
+        };
+        self.handle(client, &request.id, handling).await
+    }
+
+    /// Follows a resource, or does not any more (to 2025-11-25). What is followed is kept with the session.
+    pub(super) async fn subscribe(
+        &self,
+        client: &Client,
+        id: &Id,
+        Subscribe { uri }: Subscribe,
+        on: bool,
+    ) -> Result<Vec<u8>, Fault> {
+        let Some(session) = &client.session else {
+            return Err(Fault::method(client.version, "resources/subscribe"));
+        };
+        let known = if on { Some(self.known_up_to(client, &uri).await?) } else { None };
+        let full = |len: usize| len >= self.options.max_subscriptions;
+        let state = session.state();
+        if on && !state.subscriptions.contains_key(&uri) && full(state.subscriptions.len()) {
+            return Err(Fault::params(format!(
+                "a session follows at most {} resources (max_subscriptions)",
+                self.options.max_subscriptions
+            )));
+        }
+        self.sessions
+            .change(session, |state| match known {
+                Some(seq) => drop(state.subscriptions.insert(uri.clone(), seq)),
+                None => drop(state.subscriptions.remove(&uri)),
+            })
+            .await?;
+        Ok(self.result(client.version, id, |_| {}))
+    }
+
+    /// The event up to which a follower of a resource knows it by reading it now. It has to exist.
+    pub(super) async fn known_up_to(&self, client: &Client, uri: &str) -> Result<u64, Fault> {
+        if let Some(task) = task_of(uri) {
+            return match self.engine.about(&client.caller, task).await {
+                Ok(about) => Ok(about.seq),
+                Err(Error::NoSuchTask(_)) => Err(Fault::no_resource(client.version, uri)),
+                Err(error) => Err(error.into()),
+            };
+        }
+        let fits = |template: &str| matches(template, uri).is_some();
+        let offered = self.surface().resource(uri).is_some()
+            || self.surface().templates().iter().any(|template| fits(&template.profile.uri));
+        if offered { Ok(0) } else { Err(Fault::no_resource(client.version, uri)) }
+    }
+
+    /// Ids of the caller's newest tasks that begin with what is typed.
+    pub(super) async fn complete_task(&self, client: &Client, typed: &str) -> Result<Vec<String>, Fault> {
+        let query = List { page_size: 100, ..List::default() };
+        let listed = self.engine.list(&client.caller, query).await?;
+        let ids = listed.tasks.iter().map(|task| task.origin.id.to_string());
+        Ok(ids.filter(|id| id.starts_with(typed)).collect())
+    }
+}
+
+fn task_content(uri: &str, task: &Task) -> ResourceContent {
+    let mut json = Vec::with_capacity(1024);
+    Dialect::V1.write_task(&mut json, task, View::default());
+    ResourceContent::text(uri, "application/json", String::from_utf8_lossy(&json))
+}

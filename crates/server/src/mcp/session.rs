@@ -1,0 +1,363 @@
+//! Sessions (to 2025-11-25): what a client said once and is held to from then on.
+//!
+//! The store keeps them, so that they survive a restart and are known on every node; what is in use is
+//! remembered here as well. On a shared store that memory is asked again after a second, so that a session
+//! which was ended on one node is gone everywhere within that time.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use nuncio_engine::{Caller, Engine, Error, Level, clock::Timestamp, store};
+use nuncio_wire::{
+    jsonrpc::Id,
+    mcp::{Capabilities, Fault, Version},
+};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+use super::McpOptions;
+
+/// How long a session of a shared store is believed to exist.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// How often what was used is noted, and what was not is forgotten.
+const UPKEEP: Duration = Duration::from_secs(60);
+/// A session that is never used is forgotten after this.
+const UNUSED: Duration = Duration::from_secs(600);
+/// How often a change is tried again when somebody else changes the session.
+const AGAIN: usize = 10;
+/// Cancelled requests that a session remembers.
+const MAX_CANCELLED: usize = 64;
+/// Sessions that are forgotten at one time.
+const PIECE: usize = 1000;
+
+/// One client's session.
+pub(crate) struct Session {
+    id: String,
+    owner: String,
+    context: String,
+    version: Version,
+    capabilities: Capabilities,
+    state: RwLock<State>,
+    /// The version of what the store holds; 0: the store does not know this session.
+    kept: AtomicU64,
+    used: AtomicBool,
+    ended: watch::Sender<bool>,
+    /// Counts the changes that this node knows of.
+    changed: watch::Sender<u64>,
+    /// Requests that the client does not want answered any more, newest last.
+    cancelled: Mutex<VecDeque<Id>>,
+}
+
+/// What changes in a session.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct State {
+    /// The lowest level of log lines that it wants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) level: Option<Level>,
+    /// The resources that it follows; a task's with the event up to which it is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) subscriptions: BTreeMap<String, u64>,
+}
+
+/// A session as it is stored. Fields are only ever added.
+#[derive(Serialize, Deserialize)]
+struct Body {
+    version: String,
+    capabilities: Capabilities,
+    #[serde(flatten)]
+    state: State,
+}
+
+impl Session {
+    /// A session that lasts as long as its connection.
+    pub(crate) fn passing(
+        engine: &Engine,
+        caller: &Caller,
+        version: Version,
+        capabilities: Capabilities,
+    ) -> Self {
+        Self::of(new_id(engine), caller.owner().to_owned(), version, capabilities, State::default(), 0)
+    }
+
+    fn of(
+        id: String,
+        owner: String,
+        version: Version,
+        capabilities: Capabilities,
+        state: State,
+        kept: u64,
+    ) -> Self {
+        // The id opens the session, and a task shows its context: so the one does not tell the other.
+        let digest = Sha256::digest(&id);
+        let context =
+            digest[..16].iter().fold(String::from("mcp-"), |text, byte| format!("{text}{byte:02x}"));
+        Self {
+            id,
+            owner,
+            context,
+            version,
+            capabilities,
+            state: RwLock::new(state),
+            kept: AtomicU64::new(kept),
+            used: AtomicBool::new(false),
+            ended: watch::Sender::new(false),
+            changed: watch::Sender::new(0),
+            cancelled: Mutex::default(),
+        }
+    }
+
+    fn read(stored: store::Session) -> Result<Self, Error> {
+        let damaged = |what: &dyn std::fmt::Display| Error::Internal(format!("a session is damaged: {what}"));
+        let body: Body = serde_json::from_slice(&stored.body).map_err(|e| damaged(&e))?;
+        let version = Version::parse(&body.version).ok_or_else(|| damaged(&body.version))?;
+        Ok(Self::of(stored.id, stored.owner, version, body.capabilities, body.state, stored.version))
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn context(&self) -> &str {
+        &self.context
+    }
+
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    pub(super) fn level(&self) -> Option<Level> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).level
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// True from the end of the session on, as far as this node knows of it.
+    pub(super) fn ended(&self) -> watch::Receiver<bool> {
+        self.ended.subscribe()
+    }
+
+    /// Whether it outlives its connection.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Acquire) > 0
+    }
+
+    /// Tells of every change.
+    pub(super) fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// The client does not want that request answered any more.
+    pub(super) fn cancelled(&self, request: &Id) {
+        let mut cancelled = self.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        if cancelled.len() >= MAX_CANCELLED {
+            cancelled.pop_front();
+        }
+        cancelled.push_back(request.clone());
+    }
+
+    pub(super) fn is_cancelled(&self, request: &Id) -> bool {
+        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).contains(request)
+    }
+
+    fn body(&self, state: &State) -> Vec<u8> {
+        let (version, capabilities) = (self.version.name().to_owned(), self.capabilities);
+        let body = Body { version, capabilities, state: state.clone() };
+        // Strings, numbers and string keys: it cannot fail.
+        serde_json::to_vec(&body).unwrap_or_default()
+    }
+
+    fn set(&self, state: State, kept: u64) {
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        self.kept.store(kept, Ordering::Release);
+        self.changed.send_modify(|count| *count += 1);
+    }
+}
+
+/// All sessions.
+pub(crate) struct Sessions {
+    engine: Engine,
+    limit: usize,
+    idle: Duration,
+    known: Arc<Mutex<HashMap<String, Known>>>,
+}
+
+struct Known {
+    session: Arc<Session>,
+    checked: Instant,
+}
+
+impl Sessions {
+    pub(super) fn new(engine: Engine, options: &McpOptions) -> Self {
+        let (limit, idle) = (options.max_sessions, options.session_idle);
+        let known = Arc::default();
+        tokio::spawn(upkeep(engine.clone(), Arc::clone(&known), idle));
+        Self { engine, limit, idle, known }
+    }
+
+    /// A new session, once it is durable. It is not remembered here before it is used: whoever only begins
+    /// sessions costs no memory.
+    pub(super) async fn create(
+        &self,
+        caller: &Caller,
+        version: Version,
+        capabilities: Capabilities,
+    ) -> Result<Session, Fault> {
+        let id = new_id(&self.engine);
+        let session = Session::of(id, caller.owner().to_owned(), version, capabilities, State::default(), 1);
+        let now = self.engine.clock().now();
+        let stored = store::Session {
+            id: session.id.clone(),
+            owner: session.owner.clone(),
+            body: session.body(&State::default()).into(),
+            version: 1,
+            used_at: now.before(self.idle.saturating_sub(UNUSED)),
+        };
+        if !self.engine.store().create_session(stored, self.limit).await.map_err(Error::from)? {
+            let why =
+                format!("there are {} sessions (max_sessions): end those that are not used", self.limit);
+            return Err(Error::Busy { why, retry_after: Duration::from_secs(60) }.into());
+        }
+        Ok(session)
+    }
+
+    /// The session of that id, if it is the caller's.
+    pub(super) async fn find(&self, caller: &Caller, id: &str) -> Result<Option<Arc<Session>>, Fault> {
+        let shared = self.engine.store().is_shared();
+        let remembered = self.lock().get(id).map(|known| (Arc::clone(&known.session), known.checked));
+        let session = match remembered {
+            Some((session, checked)) if !shared || checked.elapsed() < BELIEVED => Some(session),
+            remembered => self.look(id, remembered.map(|(session, _)| session)).await?,
+        };
+        let session = session.filter(|session| caller.sees(&session.owner));
+        if let Some(session) = &session {
+            session.used.store(true, Ordering::Relaxed);
+        }
+        Ok(session)
+    }
+
+    async fn look(&self, id: &str, remembered: Option<Arc<Session>>) -> Result<Option<Arc<Session>>, Fault> {
+        let Some(stored) = self.engine.store().session(id).await.map_err(Error::from)? else {
+            if let Some(session) = remembered {
+                self.forget(&session);
+            }
+            return Ok(None);
+        };
+        let session = match remembered {
+            Some(session) => {
+                if session.kept.load(Ordering::Acquire) != stored.version {
+                    let read = Session::read(stored)?;
+                    session.set(read.state(), read.kept.load(Ordering::Acquire));
+                }
+                session
+            }
+            None => Arc::new(Session::read(stored)?),
+        };
+        let mut known = self.lock();
+        let entry = known
+            .entry(id.to_owned())
+            .or_insert_with(|| Known { session: Arc::clone(&session), checked: Instant::now() });
+        entry.checked = Instant::now();
+        Ok(Some(Arc::clone(&entry.session)))
+    }
+
+    /// Looks whether the session was changed or ended elsewhere.
+    pub(super) async fn refresh(&self, session: &Arc<Session>) -> Result<(), Fault> {
+        if session.is_kept() && self.engine.store().is_shared() {
+            self.look(&session.id, Some(Arc::clone(session))).await?;
+        }
+        Ok(())
+    }
+
+    /// Changes a session; returns when that is durable.
+    pub(super) async fn change(&self, session: &Session, change: impl Fn(&mut State)) -> Result<(), Fault> {
+        for _ in 0..AGAIN {
+            let kept = session.kept.load(Ordering::Acquire);
+            let mut state = session.state();
+            change(&mut state);
+            if kept == 0 {
+                session.set(state, 0);
+                return Ok(());
+            }
+            let (store, body) = (self.engine.store(), session.body(&state).into());
+            if store.update_session(&session.id, kept, body).await.map_err(Error::from)? {
+                session.set(state, kept + 1);
+                return Ok(());
+            }
+            // Changed elsewhere, or gone.
+            let stored = store.session(&session.id).await.map_err(Error::from)?;
+            let Some(stored) = stored else {
+                return Err(Fault::request("the session has ended").status(404));
+            };
+            let read = Session::read(stored)?;
+            session.set(read.state(), read.kept.load(Ordering::Acquire));
+        }
+        Err(Fault::internal("the session changes too often: try again"))
+    }
+
+    /// Ends a session; returns whether there was one.
+    pub(super) async fn end(&self, session: &Session) -> Result<bool, Fault> {
+        self.forget(session);
+        Ok(self.engine.store().delete_session(&session.id).await.map_err(Error::from)?)
+    }
+
+    fn forget(&self, session: &Session) {
+        self.lock().remove(&session.id);
+        session.ended.send_replace(true);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Notes what was used, and forgets what was not, here and in the store.
+async fn upkeep(engine: Engine, known: Arc<Mutex<HashMap<String, Known>>>, idle: Duration) {
+    let mut closing = engine.closing();
+    while !*closing.borrow() {
+        tokio::select! {
+            () = tokio::time::sleep(UPKEEP) => {}
+            _ = closing.changed() => {}
+        }
+        let used: Vec<String> = {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut used = vec![];
+            known.retain(|id, entry| {
+                let was_used = entry.session.used.swap(false, Ordering::Relaxed);
+                if was_used {
+                    used.push(id.clone());
+                }
+                // Somebody holds it: a stream.
+                was_used || Arc::strong_count(&entry.session) > 1
+            });
+            used
+        };
+        let now: Timestamp = engine.clock().now();
+        let kept = async {
+            engine.store().touch_sessions(&used, now).await?;
+            while engine.store().expire_sessions(now.before(idle), PIECE).await? == PIECE as u64 {}
+            Ok::<_, store::StoreError>(())
+        };
+        if let Err(error) = kept.await {
+            tracing::warn!(%error, "sessions could not be looked through");
+        }
+    }
+}
+
+/// Something that nobody guesses: two identities, each with 74 bits of chance.
+fn new_id(engine: &Engine) -> String {
+    let clock = engine.clock();
+    format!("{}{}", clock.new_id().simple(), clock.new_id().simple())
+}

@@ -1,0 +1,166 @@
+//! The HTTP+SSE transport of 2024-11-05: `GET /sse` is the way out, and names the address of the way in.
+//!
+//! The connection is the session, so both ends of it belong to one node; a client that loses it begins again.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{Query, State},
+    http::{HeaderMap, Request as HttpRequest, Response as HttpResponse, StatusCode},
+};
+use futures_util::stream;
+use nuncio_engine::Caller;
+use nuncio_wire::sse;
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+
+use super::duplex::Duplex;
+use crate::{
+    app::App,
+    gate::{self, Refusal},
+    rpc,
+    stream::event_stream,
+};
+
+/// Messages that may wait for a client that does not read.
+const WAITING: usize = 64;
+
+/// The connections of this node, by the name that their way in carries.
+#[derive(Default)]
+pub(crate) struct Connections(Mutex<HashMap<String, Connection>>);
+
+#[derive(Clone)]
+struct Connection {
+    owner: Caller,
+    inbox: mpsc::Sender<Bytes>,
+}
+
+impl Connections {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Connection>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens a connection.
+pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> HttpResponse<Body> {
+    let place = match app.place_for_stream() {
+        Ok(place) => place,
+        Err(error) => {
+            return rpc::refuse(&Refusal {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                message: error.to_string(),
+            });
+        }
+    };
+    let caller = app.caller(&headers);
+    let clock = app.engine.clock();
+    let name = format!("{}{}", clock.new_id().simple(), clock.new_id().simple());
+    let (inbox, mut messages) = mpsc::channel::<Bytes>(WAITING);
+    let (out, outbox) = mpsc::channel::<Vec<u8>>(WAITING);
+    app.connections.lock().insert(name.clone(), Connection { owner: caller.clone(), inbox });
+    let mut duplex = Duplex::new(Arc::clone(&app.mcp), caller, out);
+    let depth = app.options.limits.max_json_depth;
+    // Ends when the way in is taken away, which the end of the way out does.
+    tokio::spawn(async move {
+        while let Some(body) = messages.recv().await {
+            duplex.take(&body, depth).await;
+        }
+        duplex.close().await;
+    });
+    let mut first = b"event: endpoint\n".to_vec();
+    sse::event(&mut first, None, |out| {
+        out.extend_from_slice(format!("/messages?sessionId={name}").as_bytes());
+    });
+    let writer = Writer {
+        first: Some(first.into()),
+        outbox,
+        closing: app.engine.closing(),
+        keep_alive: app.options.limits.keep_alive,
+        _entered: Entered { app, name },
+        _place: place,
+    };
+    let frames = stream::unfold(writer, |mut writer| async move {
+        let bytes = writer.next().await?;
+        Some((Ok::<_, Infallible>(bytes), writer))
+    });
+    event_stream(Body::from_stream(frames))
+}
+
+/// The way out of a connection.
+struct Writer {
+    first: Option<Bytes>,
+    outbox: mpsc::Receiver<Vec<u8>>,
+    closing: watch::Receiver<bool>,
+    keep_alive: Duration,
+    _entered: Entered,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Writer {
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        tokio::select! {
+            message = self.outbox.recv() => {
+                let mut out = b"event: message\n".to_vec();
+                let message = message?;
+                sse::event(&mut out, None, |out| out.extend_from_slice(&message));
+                Some(out.into())
+            }
+            () = tokio::time::sleep(self.keep_alive) => Some(Bytes::from_static(sse::KEEP_ALIVE)),
+            _ = self.closing.changed() => None,
+        }
+    }
+}
+
+/// A connection that messages find.
+struct Entered {
+    app: Arc<App>,
+    name: String,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.app.connections.lock().remove(&self.name);
+    }
+}
+
+/// The connection that a message belongs to.
+#[derive(Deserialize)]
+pub(crate) struct Address {
+    #[serde(rename = "sessionId")]
+    session_id: String,
+}
+
+/// Takes a message for a connection.
+pub(crate) async fn message(
+    State(app): State<Arc<App>>,
+    Query(address): Query<Address>,
+    request: HttpRequest<Body>,
+) -> HttpResponse<Body> {
+    let (parts, body) = request.into_parts();
+    let limits = &app.options.limits;
+    let caller = app.caller(&parts.headers);
+    let connection = app.connections.lock().get(&address.session_id).cloned();
+    let Some(connection) = connection.filter(|connection| caller.sees(connection.owner.owner())) else {
+        let message = "there is no such connection, or it has ended: begin again with GET /sse".into();
+        return rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message });
+    };
+    let body = match gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await {
+        Ok(body) => body,
+        Err(refusal) => return rpc::refuse(&refusal),
+    };
+    let mut response = HttpResponse::new(Body::from("Accepted"));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    if connection.inbox.send(body).await.is_err() {
+        *response.status_mut() = StatusCode::NOT_FOUND;
+    }
+    response
+}

@@ -1,0 +1,146 @@
+//! Tasks: the experimental ones of 2025-11-25, and the extension of 2026-07-28. One task behind both, and the
+//! same as in A2A.
+
+use std::sync::Arc;
+
+use nuncio_engine::{Error, List, Task};
+use nuncio_wire::{
+    json,
+    jsonrpc::Id,
+    mcp::{self, Capabilities, Fault, Page, TaskView, Token, Update, Version, answer_in_result, write_task},
+};
+
+use super::{
+    Mcp,
+    call::Made,
+    client::Client,
+    dispatch::{Answered, Request, Response},
+    stream::{CallStream, Purpose, TaskStream},
+};
+
+impl Mcp {
+    pub(super) async fn task_request(
+        self: &Arc<Self>,
+        client: &Client,
+        request: &Request<'_>,
+    ) -> Result<Answered, Fault> {
+        let (version, id) = (client.version, &request.id);
+        let known = match request.method {
+            "tasks/get" | "tasks/cancel" => true,
+            "tasks/update" => version.is_stateless(),
+            _ => !version.is_stateless(),
+        };
+        if !known || version < Version::V2025_11_25 {
+            return Err(Fault::method(version, request.method));
+        }
+        if version.is_stateless() && !client.capabilities.tasks {
+            return Err(Fault::missing(Capabilities { tasks: true, ..Capabilities::default() }));
+        }
+        let done = |body: Vec<u8>| Ok(Answered::Now(Response::result(body)));
+        if request.method == "tasks/list" {
+            return done(self.list_tasks(client, id, mcp::read(request.params)?).await?);
+        }
+        let params: Update = mcp::read(request.params)?;
+        let name = &params.task_id;
+        match request.method {
+            "tasks/get" => {
+                let task = self.engine.get(&client.caller, name).await?;
+                let view = self.view(client, &task, true);
+                done(self.result(version, id, |result| write_task(result, &task, view)))
+            }
+            "tasks/cancel" => done(self.cancel_task(client, id, name).await?),
+            "tasks/update" => {
+                let task = self.engine.get(&client.caller, name).await?;
+                for (question, response) in params.input_responses.iter().flatten() {
+                    // Answers to what is not asked, or not any more, are let pass.
+                    if task.questions.iter().any(|(_, open)| open.id == *question) {
+                        let answer = answer_in_result(response)
+                            .map_err(|why| Fault::params(format!("inputResponses.{question}: {why}")))?;
+                        self.give_answer(client, name, question, answer).await?;
+                    }
+                }
+                done(self.result(version, id, |_| {}))
+            }
+            _ => self.task_result(client, id, name).await,
+        }
+    }
+
+    /// The answer to a call that made a task.
+    pub(super) fn created(&self, client: &Client, id: &Id, task: &Task) -> Vec<u8> {
+        let version = client.version;
+        let view = self.view(client, task, false);
+        if version.is_stateless() {
+            return self.result_of(version, id, "task", |result| write_task(result, task, view), |_| {});
+        }
+        self.result(version, id, |result| {
+            result.object("task", |object| mcp::write_new_task(object, task, view));
+        })
+    }
+
+    /// How a task is shown to that client.
+    pub(super) fn view(&self, client: &Client, task: &Task, detailed: bool) -> TaskView {
+        let created_at = task.origin.id.made_at();
+        // Kept for the retention after its end; until then, for ever.
+        let retention = self.engine.options().retention.as_millis() as i64;
+        let ttl_ms = task
+            .state
+            .is_terminal()
+            .then(|| {
+                u64::try_from(task.status_at.0.saturating_sub(created_at.0).saturating_add(retention)).ok()
+            })
+            .flatten();
+        let poll_ms = self.options.poll_interval.as_millis() as u64;
+        TaskView { version: client.version, created_at, ttl_ms, poll_ms, detailed }
+    }
+
+    async fn cancel_task(&self, client: &Client, id: &Id, name: &str) -> Result<Vec<u8>, Fault> {
+        let version = client.version;
+        let task = match self.engine.cancel(&client.caller, name).await {
+            Ok(task) => task,
+            // The extension wants the same answer whether it was in time or not; 2025-11-25 does not.
+            Err(Error::NotCancelable(_)) if version.is_stateless() => {
+                return Ok(self.result(version, id, |_| {}));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if version.is_stateless() {
+            return Ok(self.result(version, id, |_| {}));
+        }
+        let view = self.view(client, &task, true);
+        Ok(self.result(version, id, |result| write_task(result, &task, view)))
+    }
+
+    /// Waits for the result of a task, and puts its questions meanwhile (2025-11-25).
+    async fn task_result(self: &Arc<Self>, client: &Client, id: &Id, name: &str) -> Result<Answered, Fault> {
+        let task = self.engine.get(&client.caller, name).await?;
+        let made = self.engine.about(&client.caller, name).await?.request.and_then(|made| Made::read(&made));
+        let token = made.and_then(|made| made.token).and_then(|token| Token::from_json(&token));
+        let named = (task.origin.id, task.origin.agent.clone());
+        let mut stream =
+            TaskStream::new(Arc::clone(self), client.clone(), id.clone(), named, token, Purpose::Result);
+        if task.state.is_terminal() {
+            return Ok(Answered::Now(stream.response(&task)));
+        }
+        stream.resume(&task, task.seq);
+        stream.follower = Some(self.engine.follow(&client.caller, name, task.seq).await?);
+        if client.session.as_ref().is_some_and(|session| session.is_kept()) {
+            stream.prime();
+        }
+        Ok(Answered::Call(CallStream::Task(Box::new(stream))))
+    }
+
+    async fn list_tasks(&self, client: &Client, id: &Id, page: Page) -> Result<Vec<u8>, Fault> {
+        let query = List {
+            page_token: page.cursor,
+            page_size: self.options.page_size.clamp(1, nuncio_engine::commands::list::MAX_PAGE),
+            ..List::default()
+        };
+        let listed = self.engine.list(&client.caller, query).await?;
+        Ok(self.result(client.version, id, |result| {
+            result.array("tasks", &listed.tasks, |out, task| {
+                json::object(out, |object| write_task(object, task, self.view(client, task, false)));
+            });
+            result.optional("nextCursor", listed.next_page_token.as_ref());
+        }))
+    }
+}

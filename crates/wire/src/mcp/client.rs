@@ -1,0 +1,42 @@
+//! What a client says that it can do.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Version;
+
+/// The name of the tasks extension.
+pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+
+/// What a client can do, as far as it matters here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// It fills in forms.
+    pub form: bool,
+    /// It sends people to links.
+    pub url: bool,
+    /// It has a model.
+    pub sampling: bool,
+    /// It tells its root folders.
+    pub roots: bool,
+    /// It takes a task instead of a result (the extension of 2026-07-28).
+    pub tasks: bool,
+}
+
+impl Capabilities {
+    /// Reads what was declared. Where a revision did not know a thing, it was not declared.
+    pub fn read(declared: &Value, version: Version) -> Self {
+        let elicitation = declared.get("elicitation").and_then(Value::as_object);
+        let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
+        // An empty object means forms, as it did before there were modes.
+        let form = elicitation.is_some_and(|modes| modes.contains_key("form") || !modes.contains_key("url"));
+        Self {
+            form: form && version >= Version::V2025_06_18,
+            url: url && version >= Version::V2025_11_25,
+            sampling: declared.get("sampling").is_some_and(Value::is_object),
+            roots: declared.get("roots").is_some_and(Value::is_object),
+            tasks: version.is_stateless()
+                && declared.get("extensions").and_then(|e| e.get(TASKS)).is_some_and(Value::is_object),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Blocks of content: text, pictures, sounds, resources.
+
+use nuncio_engine::{
+    Content, Part,
+    surface::{Block, Body, ResourceContent},
+};
+
+use super::Version;
+use crate::json;
+
+/// Writes a block.
+pub(super) fn write_block(out: &mut Vec<u8>, version: Version, block: &Block) {
+    match block {
+        Block::Text(text) => write_text(out, text),
+        Block::Image { data, media_type } => write_media(out, "image", data, media_type),
+        // 2024-11-05 has no sounds; it is a file there.
+        Block::Audio { data, media_type } if version == Version::V2024_11_05 => {
+            write_file(out, "audio", data, Some(media_type));
+        }
+        Block::Audio { data, media_type } => write_media(out, "audio", data, media_type),
+        Block::Resource(content) => json::object(out, |block| {
+            block.value("type", "resource");
+            write_content(block.key("resource"), content);
+        }),
+        Block::Link { uri, name, media_type } => write_link(out, version, uri, name, media_type.as_deref()),
+    }
+}
+
+/// Writes a part of an agent's work as a block. `place` names it where the protocol wants a name.
+pub(super) fn write_part(out: &mut Vec<u8>, version: Version, part: &Part, place: &str) {
+    let media_type = part.media_type.as_deref();
+    let name = part.filename.as_deref().unwrap_or(place);
+    match &part.content {
+        Content::Text(text) => write_text(out, text),
+        Content::Data(value) => write_text(out, &value.to_string()),
+        Content::Url(url) => write_link(out, version, url, name, media_type),
+        Content::Bytes(bytes) => match media_type {
+            Some(kind) if kind.starts_with("image/") => write_media(out, "image", bytes, kind),
+            Some(kind) if kind.starts_with("audio/") && version > Version::V2024_11_05 => {
+                write_media(out, "audio", bytes, kind);
+            }
+            _ => write_file(out, name, bytes, media_type),
+        },
+    }
+}
+
+/// Writes what a resource holds.
+pub(super) fn write_content(out: &mut Vec<u8>, content: &ResourceContent) {
+    json::object(out, |resource| {
+        resource.value("uri", &content.uri);
+        resource.optional("mimeType", content.media_type.as_ref());
+        match &content.body {
+            Body::Text(text) => resource.value("text", text),
+            Body::Bytes(bytes) => json::base64(resource.key("blob"), bytes),
+        }
+        resource.optional("_meta", content.meta.as_ref());
+    });
+}
+
+fn write_text(out: &mut Vec<u8>, text: &str) {
+    json::object(out, |block| {
+        block.value("type", "text");
+        block.value("text", text);
+    });
+}
+
+fn write_media(out: &mut Vec<u8>, kind: &str, data: &[u8], media_type: &str) {
+    json::object(out, |block| {
+        block.value("type", kind);
+        json::base64(block.key("data"), data);
+        block.value("mimeType", media_type);
+    });
+}
+
+fn write_file(out: &mut Vec<u8>, name: &str, bytes: &[u8], media_type: Option<&str>) {
+    json::object(out, |block| {
+        block.value("type", "resource");
+        block.object("resource", |resource| {
+            resource.value("uri", &format!("file:///{name}"));
+            resource.optional("mimeType", media_type);
+            json::base64(resource.key("blob"), bytes);
+        });
+    });
+}
+
+fn write_link(out: &mut Vec<u8>, version: Version, uri: &str, name: &str, media_type: Option<&str>) {
+    if version < Version::V2025_06_18 {
+        // There are no links before that; the address is what counts.
+        return write_text(out, uri);
+    }
+    json::object(out, |block| {
+        block.value("type", "resource_link");
+        block.value("uri", uri);
+        block.value("name", name);
+        block.optional("mimeType", media_type);
+    });
+}

@@ -1,0 +1,156 @@
+//! Why a request is refused: the codes of the protocol, and what each of the engine's errors is in it.
+
+use std::time::Duration;
+
+use nuncio_engine::Error;
+use serde_json::{Value, json};
+
+use super::{Capabilities, TASKS, Version};
+use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND};
+
+/// The headers of a request contradict its body.
+pub const HEADER_MISMATCH: i32 = -32020;
+/// The client lacks what the request needs.
+pub const MISSING_CAPABILITY: i32 = -32021;
+/// The revision is not spoken here.
+pub const UNSUPPORTED_VERSION: i32 = -32022;
+/// There is no such resource; to 2025-11-25.
+pub const RESOURCE_NOT_FOUND: i32 = -32002;
+/// Somebody has to visit a link first; 2025-11-25.
+pub const URL_REQUIRED: i32 = -32042;
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fault {
+    /// The code of JSON-RPC.
+    pub code: i32,
+    /// What is wrong, and what to do.
+    pub message: String,
+    /// For programs.
+    pub data: Option<Value>,
+    /// The status where it travels over HTTP.
+    pub status: u16,
+    /// When it is worth another try.
+    pub retry_after: Option<Duration>,
+}
+
+impl Fault {
+    /// A fault that is answered as ordinary results are.
+    pub fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None, status: 200, retry_after: None }
+    }
+
+    /// The params are wrong.
+    pub fn params(message: impl Into<String>) -> Self {
+        Self::new(INVALID_PARAMS, message)
+    }
+
+    /// The request is none.
+    pub fn request(message: impl Into<String>) -> Self {
+        Self::new(INVALID_REQUEST, message).status(400)
+    }
+
+    /// There is no such method.
+    pub fn method(version: Version, name: &str) -> Self {
+        let fault =
+            Self::new(METHOD_NOT_FOUND, format!("there is no method {name:?} in MCP {}", version.name()));
+        if version.is_stateless() { fault.status(404) } else { fault }
+    }
+
+    /// Something inside.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(INTERNAL_ERROR, message)
+    }
+
+    /// The headers contradict the body.
+    pub fn header(message: impl Into<String>) -> Self {
+        Self::new(HEADER_MISMATCH, message).status(400)
+    }
+
+    /// There is no resource of that address, or the caller may not see it.
+    pub fn no_resource(version: Version, uri: &str) -> Self {
+        let code = if version.is_stateless() { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
+        Self::new(code, format!("there is no resource {uri}")).with(json!({ "uri": uri }))
+    }
+
+    /// The revision is not spoken here.
+    pub fn version(requested: &str) -> Self {
+        let supported: Vec<&str> = Version::ALL.iter().rev().map(|version| version.name()).collect();
+        Self::new(UNSUPPORTED_VERSION, format!("this server does not speak MCP {requested:?}"))
+            .with(json!({ "supported": supported, "requested": requested }))
+            .status(400)
+    }
+
+    /// The client would have to be able to do these things.
+    pub fn missing(needed: Capabilities) -> Self {
+        let mut required = serde_json::Map::new();
+        if needed.form || needed.url {
+            let modes = match (needed.form, needed.url) {
+                (_, false) => json!({}),
+                (true, true) => json!({ "form": {}, "url": {} }),
+                (false, true) => json!({ "url": {} }),
+            };
+            required.insert("elicitation".into(), modes);
+        }
+        for (needed, name) in [(needed.sampling, "sampling"), (needed.roots, "roots")] {
+            if needed {
+                required.insert(name.into(), json!({}));
+            }
+        }
+        if needed.tasks {
+            required.insert("extensions".into(), json!({ TASKS: {} }));
+        }
+        let names: Vec<&str> = required.keys().map(String::as_str).collect();
+        let message = format!("this needs a client that declares: {}", names.join(", "));
+        Self::new(MISSING_CAPABILITY, message).with(json!({ "requiredCapabilities": required })).status(400)
+    }
+
+    /// With something for programs.
+    #[must_use]
+    pub fn with(mut self, data: Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// With another status.
+    #[must_use]
+    pub fn status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+}
+
+impl From<&Error> for Fault {
+    fn from(error: &Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::NoSuchTask(_)
+            | Error::NoSuchAgent(_)
+            | Error::Ended(_)
+            | Error::NotCancelable(_)
+            | Error::Invalid(_)
+            | Error::Answer(_)
+            | Error::ContentType(_)
+            | Error::Unsupported(_)
+            | Error::StreamingUnsupported
+            | Error::PushUnsupported
+            | Error::NoSuchWebhook(_)
+            | Error::KeyReused
+            | Error::UnknownCursor { .. }
+            | Error::Limit(_) => Self::params(message),
+            Error::Busy { retry_after, .. } => Self {
+                data: Some(json!({ "retryAfterMs": retry_after.as_millis() as u64 })),
+                status: 503,
+                retry_after: Some(*retry_after),
+                ..Self::internal(message)
+            },
+            Error::Internal(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}

@@ -1,0 +1,117 @@
+//! The `_meta` of a request: where the protocol keeps what is about the message and not in it.
+
+use nuncio_engine::Level;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use super::{Capabilities, Fault, Version};
+
+/// What a client wants its progress notifications to carry: a string or an integer, as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token(Box<str>);
+
+impl Token {
+    /// Longer ones are refused: a token is repeated in every notification.
+    pub const MAX_LEN: usize = 1024;
+
+    /// The token as JSON.
+    pub fn as_json(&self) -> &str {
+        &self.0
+    }
+
+    /// The token that was written as that JSON.
+    pub fn from_json(json: &str) -> Option<Self> {
+        let legal = json.len() <= Self::MAX_LEN
+            && match json.as_bytes().first() {
+                Some(b'"') => serde_json::from_str::<&RawValue>(json).is_ok(),
+                Some(b'-' | b'0'..=b'9') => serde_json::from_str::<i64>(json).is_ok(),
+                _ => false,
+            };
+        legal.then(|| Self(json.into()))
+    }
+}
+
+/// What stands in `_meta`.
+#[derive(Debug, Clone, Default)]
+pub struct Meta {
+    /// Whether there was one at all.
+    pub present: bool,
+    /// Where progress is to be told.
+    pub progress: Option<Token>,
+    /// The revision of this very request.
+    pub version: Option<String>,
+    /// What the client can do, as declared with this very request.
+    pub capabilities: Option<Value>,
+    /// The lowest level of log lines that are wanted with this very request.
+    pub level: Option<Level>,
+    /// W3C trace context.
+    pub trace: Option<String>,
+    /// Whether the call is to be answered at once, with a link to what it makes.
+    pub background: bool,
+}
+
+#[derive(Deserialize, Default)]
+struct Wire<'a> {
+    #[serde(rename = "_meta", borrow, default)]
+    meta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct Members<'a> {
+    #[serde(rename = "progressToken", borrow, default)]
+    progress: Option<&'a RawValue>,
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion", default)]
+    version: Option<String>,
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities", default)]
+    capabilities: Option<Value>,
+    #[serde(rename = "io.modelcontextprotocol/logLevel", default)]
+    level: Option<String>,
+    #[serde(default)]
+    traceparent: Option<String>,
+    #[serde(rename = "nuncio/background", default)]
+    background: Option<bool>,
+}
+
+/// Reads the `_meta` of a request's params.
+pub fn meta_of(params: Option<&RawValue>) -> Result<Meta, Fault> {
+    let Some(params) = params else { return Ok(Meta::default()) };
+    // Params that are no object are refused by whoever reads them.
+    let Ok(Wire { meta: Some(meta) }) = serde_json::from_str::<Wire<'_>>(params.get()) else {
+        return Ok(Meta::default());
+    };
+    let members: Members<'_> =
+        serde_json::from_str(meta.get()).map_err(|e| Fault::params(format!("_meta: {e}")))?;
+    let progress = match members.progress.map(RawValue::get) {
+        None | Some("null") => None,
+        Some(json) => Some(
+            Token::from_json(json)
+                .ok_or_else(|| Fault::params("_meta.progressToken: expected a string or an integer"))?,
+        ),
+    };
+    let level = members.level.as_deref().map(level_of).transpose()?;
+    Ok(Meta {
+        present: true,
+        progress,
+        version: members.version,
+        capabilities: members.capabilities,
+        level,
+        trace: members.traceparent,
+        background: members.background.unwrap_or(false),
+    })
+}
+
+impl Meta {
+    /// What the client can do, as declared with this request.
+    pub fn capabilities(&self, version: Version) -> Capabilities {
+        self.capabilities.as_ref().map(|declared| Capabilities::read(declared, version)).unwrap_or_default()
+    }
+}
+
+/// The level of that name.
+pub fn level_of(name: &str) -> Result<Level, Fault> {
+    serde_json::from_value(Value::from(name)).map_err(|_| {
+        Fault::params(format!(
+            "the log level {name:?} is none of debug, info, notice, warning, error, critical, alert, emergency"
+        ))
+    })
+}

@@ -1,0 +1,127 @@
+//! What a server offers: tools, resources and prompts in their lists.
+
+use nuncio_engine::{
+    Profile, TaskUse,
+    surface::{PromptProfile, ResourceProfile, ToolProfile},
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Version;
+use crate::json::{self, Object};
+
+/// A program that speaks the protocol.
+#[derive(Debug, Clone, Serialize)]
+pub struct Implementation {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// How calls of a tool may be made (2025-11-25).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Execution(pub TaskUse);
+
+impl Execution {
+    fn name(self) -> &'static str {
+        match self.0 {
+            TaskUse::Never => "forbidden",
+            TaskUse::Offered => "optional",
+            TaskUse::Required => "required",
+        }
+    }
+}
+
+/// Writes a tool that answers at once.
+pub fn write_tool(out: &mut Vec<u8>, version: Version, tool: &ToolProfile) {
+    json::object(out, |object| {
+        object.value("name", &tool.name);
+        if version >= Version::V2025_06_18 {
+            object.optional("title", tool.title.as_ref());
+        }
+        object.value("description", &tool.description);
+        object.value("inputSchema", &tool.input_schema);
+        if version >= Version::V2025_06_18 {
+            object.optional("outputSchema", tool.output_schema.as_ref());
+        }
+        if version >= Version::V2025_03_26 && !tool.annotations.is_empty() {
+            object.value("annotations", &tool.annotations);
+        }
+    });
+}
+
+/// Writes an agent as a tool.
+pub fn write_tool_of(out: &mut Vec<u8>, version: Version, agent: &Profile) {
+    json::object(out, |object| {
+        object.value("name", &agent.name);
+        if version >= Version::V2025_06_18 {
+            object.optional("title", agent.skills.first().map(|skill| &skill.name));
+        }
+        object.value("description", &agent.description);
+        match &agent.input_schema {
+            Some(schema) => object.value("inputSchema", schema),
+            None => object.value("inputSchema", &text_schema()),
+        }
+        if version >= Version::V2025_06_18 {
+            object.optional("outputSchema", agent.output_schema.as_ref());
+        }
+        if version == Version::V2025_11_25 {
+            object.object("execution", |execution| {
+                execution.value("taskSupport", Execution(agent.tasks).name());
+            });
+        }
+    });
+}
+
+/// The arguments of an agent that is spoken to.
+fn text_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": { "text": { "type": "string", "description": "What to tell the agent." } },
+        "required": ["text"],
+    })
+}
+
+/// Writes a resource.
+pub fn write_resource(out: &mut Vec<u8>, version: Version, resource: &ResourceProfile) {
+    json::object(out, |object| {
+        object.value("uri", &resource.uri);
+        write_about(object, version, resource);
+    });
+}
+
+/// Writes a family of resources.
+pub fn write_template(out: &mut Vec<u8>, version: Version, template: &ResourceProfile) {
+    json::object(out, |object| {
+        object.value("uriTemplate", &template.uri);
+        write_about(object, version, template);
+    });
+}
+
+fn write_about(object: &mut Object<'_>, version: Version, resource: &ResourceProfile) {
+    object.value("name", &resource.name);
+    if version >= Version::V2025_06_18 {
+        object.optional("title", resource.title.as_ref());
+    }
+    object.optional("description", resource.description.as_ref());
+    object.optional("mimeType", resource.media_type.as_ref());
+}
+
+/// Writes a prompt.
+pub fn write_prompt(out: &mut Vec<u8>, version: Version, prompt: &PromptProfile) {
+    json::object(out, |object| {
+        object.value("name", &prompt.name);
+        if version >= Version::V2025_06_18 {
+            object.optional("title", prompt.title.as_ref());
+        }
+        object.value("description", &prompt.description);
+        object.array("arguments", &prompt.arguments, |out, argument| {
+            json::object(out, |object| {
+                object.value("name", &argument.name);
+                object.value("description", &argument.description);
+                object.value("required", &argument.required);
+            });
+        });
+    });
+}

@@ -1,0 +1,169 @@
+//! Questions: elicitation, sampling and roots, and how they are answered.
+
+use nuncio_engine::{
+    Answer,
+    question::{Ask, Question},
+    surface::Inquiry,
+};
+use serde_json::{Value, json};
+
+use super::{Capabilities, Version};
+use crate::{
+    json::{self, Object},
+    jsonrpc::{ErrorObject, METHOD_NOT_FOUND},
+};
+
+/// What is asked of a client: a method with params.
+#[derive(Debug, Clone, Copy)]
+pub enum Asked<'a> {
+    /// Of an agent.
+    Question(&'a Question),
+    /// Of a handler.
+    Inquiry(&'a Inquiry),
+}
+
+impl<'a> Asked<'a> {
+    /// The method.
+    pub fn method(self) -> &'static str {
+        match self.kind() {
+            Kind::Form { .. } | Kind::Link { .. } => "elicitation/create",
+            Kind::Sample { .. } => "sampling/createMessage",
+            Kind::Roots => "roots/list",
+        }
+    }
+
+    /// Whether a client can be asked that.
+    pub fn fits(self, client: Capabilities) -> bool {
+        match self.kind() {
+            Kind::Form { .. } => client.form,
+            Kind::Link { .. } => client.url,
+            Kind::Sample { .. } => client.sampling,
+            Kind::Roots => client.roots,
+        }
+    }
+
+    /// Writes the params. `related`: the task that it belongs to, where the revision wants that said.
+    pub fn write_params(self, out: &mut Vec<u8>, version: Version, related: Option<&str>) {
+        json::object(out, |params| {
+            self.kind().write(params, version);
+            if let Some(task) = related {
+                params.object("_meta", |meta| super::task::write_related(meta, task));
+            }
+        });
+    }
+
+    fn kind(self) -> Kind<'a> {
+        match self {
+            Self::Question(Question { text, ask, id }) => match ask {
+                Ask::Form { schema } => Kind::Form { text, schema },
+                Ask::Authorization { url } => Kind::Link { text, url, id },
+                Ask::Sample { system, max_tokens } => {
+                    Kind::Sample { prompt: text, system: system.as_deref(), max_tokens: *max_tokens }
+                }
+            },
+            Self::Inquiry(inquiry) => match inquiry {
+                Inquiry::Form { text, schema } => Kind::Form { text, schema },
+                Inquiry::Link { text, url } => Kind::Link { text, url, id: url },
+                Inquiry::Sample { prompt, system, max_tokens } => {
+                    Kind::Sample { prompt, system: system.as_deref(), max_tokens: *max_tokens }
+                }
+                Inquiry::Roots => Kind::Roots,
+            },
+        }
+    }
+}
+
+enum Kind<'a> {
+    Form { text: &'a str, schema: &'a Value },
+    Link { text: &'a str, url: &'a str, id: &'a str },
+    Sample { prompt: &'a str, system: Option<&'a str>, max_tokens: u32 },
+    Roots,
+}
+
+impl Kind<'_> {
+    fn write(&self, params: &mut Object<'_>, version: Version) {
+        match self {
+            Self::Form { text, schema } => {
+                if version >= Version::V2025_11_25 {
+                    params.value("mode", "form");
+                }
+                params.value("message", text);
+                params.value("requestedSchema", schema);
+            }
+            Self::Link { text, url, id } => {
+                params.value("mode", "url");
+                params.value("message", text);
+                params.value("url", url);
+                if !version.is_stateless() {
+                    params.value("elicitationId", id);
+                }
+            }
+            Self::Sample { prompt, system, max_tokens } => {
+                let content = json!({ "type": "text", "text": prompt });
+                params.value("messages", &json!([{ "role": "user", "content": content }]));
+                params.optional("systemPrompt", system.as_ref());
+                params.value("maxTokens", max_tokens);
+            }
+            Self::Roots => {}
+        }
+    }
+}
+
+/// Writes an agent's question as it stands in `inputRequests`.
+pub fn write_question(out: &mut Vec<u8>, version: Version, question: &Question) {
+    write_asked(out, version, Asked::Question(question));
+}
+
+/// Writes a handler's question as it stands in `inputRequests`.
+pub fn write_inquiry(out: &mut Vec<u8>, version: Version, inquiry: &Inquiry) {
+    write_asked(out, version, Asked::Inquiry(inquiry));
+}
+
+fn write_asked(out: &mut Vec<u8>, version: Version, asked: Asked<'_>) {
+    json::object(out, |request| {
+        request.value("method", asked.method());
+        asked.write_params(request.key("params"), version, None);
+    });
+}
+
+/// The answer that a client's result holds. Each of the three kinds has a shape of its own.
+pub fn answer_in_result(result: &Value) -> Result<Answer, String> {
+    if let Some(action) = result.get("action").and_then(Value::as_str) {
+        return match action {
+            "accept" => Ok(Answer::Accept(result.get("content").cloned().unwrap_or_else(|| json!({})))),
+            "decline" => Ok(Answer::Decline),
+            "cancel" => Ok(Answer::Cancel),
+            other => Err(format!("action: {other:?} is none of accept, decline, cancel")),
+        };
+    }
+    if result.get("roots").is_some_and(Value::is_array) {
+        return Ok(Answer::Accept(json!({ "roots": result["roots"] })));
+    }
+    if let Some(content) = result.get("content") {
+        let mut answer = json!({ "text": text_in(content) });
+        for member in ["model", "stopReason"] {
+            if let Some(value) = result.get(member) {
+                answer[member] = value.clone();
+            }
+        }
+        return Ok(Answer::Accept(answer));
+    }
+    Err("expected the result of elicitation/create, sampling/createMessage or roots/list".to_owned())
+}
+
+/// The answer that a client's refusal is: it cannot, or nobody wanted to.
+pub fn answer_in_error(error: &ErrorObject) -> Answer {
+    match error.code == i64::from(METHOD_NOT_FOUND) {
+        true => Answer::Unavailable,
+        false => Answer::Cancel,
+    }
+}
+
+/// The words of a model: one block or several.
+fn text_in(content: &Value) -> String {
+    let block = |block: &Value| block.get("text").and_then(Value::as_str).map(str::to_owned);
+    match content {
+        Value::Array(blocks) => blocks.iter().filter_map(block).collect::<Vec<_>>().join("\n"),
+        one => block(one).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,99 @@
+//! Results: of tools, of resources, of prompts.
+
+use nuncio_engine::{
+    Content, Part, Role, State, Task,
+    surface::{PromptOutput, ResourceContent, ToolOutput},
+};
+use serde_json::Value;
+
+use super::{
+    Version,
+    content::{write_block, write_content, write_part},
+};
+use crate::json::{self, Object};
+
+/// What a tool call came to.
+#[derive(Debug, Clone, Copy)]
+pub enum Output<'a> {
+    /// Of a tool that answers at once.
+    Tool(&'a ToolOutput),
+    /// Of an agent: its task, which has ended.
+    Task(&'a Task),
+    /// Of an agent that works on: where its result will be.
+    Link(&'a str),
+}
+
+/// What an ended task is as the result of a call. `None`: it is no result, but a fault.
+pub fn output_of(task: &Task) -> Option<Output<'_>> {
+    (!task.is_fault()).then_some(Output::Task(task))
+}
+
+/// Writes the members of a `tools/call` result, without `_meta` and `resultType`.
+pub fn write_output(result: &mut Object<'_>, version: Version, output: Output<'_>) {
+    match output {
+        Output::Tool(output) => {
+            result.array("content", &output.content, |out, block| write_block(out, version, block));
+            if version >= Version::V2025_06_18 {
+                result.optional("structuredContent", output.structured.as_ref());
+            }
+            if output.is_error {
+                result.value("isError", &true);
+            }
+        }
+        Output::Task(task) => write_task_output(result, version, task),
+        Output::Link(uri) => {
+            let link = nuncio_engine::surface::Block::Link {
+                uri: uri.to_owned(),
+                name: "task".to_owned(),
+                media_type: Some("application/json".to_owned()),
+            };
+            result.array("content", [link], |out, block| write_block(out, version, &block));
+        }
+    }
+}
+
+/// The artifacts, then the agent's last word, unless that only repeats them.
+fn write_task_output(result: &mut Object<'_>, version: Version, task: &Task) {
+    let made: Vec<(&str, &Part)> = task
+        .artifacts
+        .iter()
+        .flat_map(|artifact| artifact.parts.iter().map(|part| (artifact.id.as_str(), part)))
+        .collect();
+    let repeats = |said: &Part| {
+        said.as_text().is_some_and(|text| made.iter().any(|(_, part)| part.as_text() == Some(text)))
+    };
+    let last_word = task.status_message.iter().flat_map(|message| &message.parts);
+    let said: Vec<(&str, &Part)> =
+        last_word.filter(|part| !repeats(part)).map(|part| ("message", part)).collect();
+    let blocks = made.iter().chain(&said);
+    result.array("content", blocks, |out, (place, part)| write_part(out, version, part, place));
+    if version >= Version::V2025_06_18 {
+        let mut data = made.iter().filter_map(|(_, part)| match &part.content {
+            Content::Data(value @ Value::Object(_)) => Some(value),
+            _ => None,
+        });
+        // Several would not say which is the result.
+        if let (Some(value), None) = (data.next(), data.next()) {
+            result.value("structuredContent", value);
+        }
+    }
+    if task.state != State::Completed {
+        result.value("isError", &true);
+    }
+}
+
+/// Writes the members of a `resources/read` result, without `_meta`, `resultType` and cache hints.
+pub fn write_contents(result: &mut Object<'_>, contents: &[ResourceContent]) {
+    result.array("contents", contents, write_content);
+}
+
+/// Writes the members of a `prompts/get` result, without `_meta` and `resultType`.
+pub fn write_prompt_output(result: &mut Object<'_>, version: Version, output: &PromptOutput) {
+    result.optional("description", output.description.as_ref());
+    result.array("messages", &output.messages, |out, message| {
+        json::object(out, |turn| {
+            turn.value("role", if message.role == Role::User { "user" } else { "assistant" });
+            write_block(turn.key("content"), version, &message.content);
+        });
+    });
+}

@@ -1,0 +1,125 @@
+//! Tasks as clients see them: the experimental ones of 2025-11-25, and the extension of 2026-07-28.
+
+use nuncio_engine::{Message, State, Task, clock::Timestamp};
+
+use super::{
+    Version,
+    result::{Output, write_output},
+    write_question,
+};
+use crate::{json::Object, jsonrpc::INTERNAL_ERROR, timestamp};
+
+/// Where a task stands, in the protocol's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// At work, or about to be.
+    Working,
+    /// It waits for an answer.
+    InputRequired,
+    /// There is a result.
+    Completed,
+    /// There is none.
+    Failed,
+    /// It was stopped.
+    Cancelled,
+}
+
+impl Status {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::InputRequired => "input_required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Where a task stands. The two generations part over an agent that failed: in 2025-11-25 its task has
+/// failed, in the extension it is completed with a result that tells of an error.
+pub fn status_of(version: Version, task: &Task) -> Status {
+    match task.state {
+        State::Submitted | State::Working => Status::Working,
+        State::InputRequired | State::AuthRequired => Status::InputRequired,
+        State::Completed => Status::Completed,
+        State::Canceled => Status::Cancelled,
+        State::Failed | State::Rejected if version.is_stateless() && !task.is_fault() => Status::Completed,
+        State::Failed | State::Rejected => Status::Failed,
+    }
+}
+
+/// How a task is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct TaskView {
+    /// The revision.
+    pub version: Version,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// How long it is kept, counted from its creation. `None`: nobody deletes it.
+    pub ttl_ms: Option<u64>,
+    /// How often to ask for it.
+    pub poll_ms: u64,
+    /// With what it asks, or came to (extension only).
+    pub detailed: bool,
+}
+
+/// Writes the members of a task.
+pub fn write_task(object: &mut Object<'_>, task: &Task, view: TaskView) {
+    let TaskView { version, created_at, ttl_ms, poll_ms, detailed } = view;
+    let status = status_of(version, task);
+    let (ttl, poll) =
+        if version.is_stateless() { ("ttlMs", "pollIntervalMs") } else { ("ttl", "pollInterval") };
+    object.value("taskId", &task.origin.id.to_string());
+    object.value("status", status.name());
+    object.optional("statusMessage", status_message(task).as_ref());
+    timestamp::write(object.key("createdAt"), created_at);
+    timestamp::write(object.key("lastUpdatedAt"), task.status_at.max(created_at));
+    object.value(ttl, &ttl_ms);
+    object.value(poll, &poll_ms);
+    if !detailed || !version.is_stateless() {
+        return;
+    }
+    match status {
+        Status::InputRequired => object.object("inputRequests", |requests| {
+            for (_, question) in &task.questions {
+                requests.object_at(&question.id, |out| write_question(out, version, question));
+            }
+        }),
+        Status::Completed => object.object("result", |result| {
+            write_output(result, version, Output::Task(task));
+            if task.state == State::Completed {
+                result.value("isError", &false);
+            }
+        }),
+        Status::Failed => object.object("error", |error| {
+            error.value("code", &INTERNAL_ERROR);
+            error.value("message", &status_message(task).unwrap_or_else(|| "the task failed".to_owned()));
+        }),
+        Status::Working | Status::Cancelled => {}
+    }
+}
+
+/// Writes the members of a task that was just made (2025-11-25): it begins at work, whatever has become of it.
+pub fn write_new_task(object: &mut Object<'_>, task: &Task, view: TaskView) {
+    object.value("taskId", &task.origin.id.to_string());
+    object.value("status", Status::Working.name());
+    timestamp::write(object.key("createdAt"), view.created_at);
+    timestamp::write(object.key("lastUpdatedAt"), task.status_at.max(view.created_at));
+    object.value("ttl", &view.ttl_ms);
+    object.value("pollInterval", &view.poll_ms);
+}
+
+/// Writes the member of `_meta` that says which task a message belongs to (2025-11-25).
+pub fn write_related(meta: &mut Object<'_>, task: &str) {
+    meta.object("io.modelcontextprotocol/related-task", |related| related.value("taskId", task));
+}
+
+/// What is going on: the last progress while it works, else the agent's word.
+fn status_message(task: &Task) -> Option<String> {
+    let progress = task.progress.as_ref().and_then(|(_, progress)| progress.text.clone());
+    let said = task.status_message.as_ref().map(Message::joined_text);
+    let words = if task.state == State::Working { progress.or(said) } else { said };
+    words.filter(|words| !words.is_empty())
+}
