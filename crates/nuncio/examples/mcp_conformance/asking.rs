@@ -1,0 +1,232 @@
+//! Tools that want to know something first.
+//!
+//! A handler returns its questions and is called again with the answers. The suite of 2025-11-25 is asked on
+//! the stream of its call, that of 2026-07-28 comes back with its answers: here that is the same.
+
+use nuncio::{
+    engine::surface::{Asking, Inquiry, Request, Said, ShapeError},
+    prelude::*,
+};
+
+use crate::plain::{Answered, Plain, said};
+
+pub(crate) fn offer(surface: &Surface) -> Result<(), ShapeError> {
+    offer_sampling_and_forms(surface)?;
+    offer_rounds(surface)?;
+    offer_states(surface)?;
+    surface.add_tool(Plain::new("test_tool_with_task", "Asks for a name, then works as a task.", |request| {
+        match until_told(request, "name", Asking::one("user_name", your_name())) {
+            // The agent of the same name goes on. The tool hides it from the list.
+            Ok(name) => {
+                let arguments = [("name".to_owned(), name.clone())].into_iter().collect();
+                Ok(Said::HandOver { agent: "test_tool_with_task".into(), arguments })
+            }
+            Err(answered) => answered,
+        }
+    }))
+}
+
+/// Those of 2025-11-25: one question, and its answer is repeated.
+fn offer_sampling_and_forms(surface: &Surface) -> Result<(), ShapeError> {
+    surface.add_tool(
+        Plain::new("test_sampling", "Puts a prompt to the client's model.", |request| {
+            let inquiry = sample(request.text("prompt").unwrap_or_default(), 100);
+            asks(request, "text", Asking::one("completion", inquiry), |text| {
+                format!("LLM response: {}", text.as_str().unwrap_or_default())
+            })
+        })
+        .input(json!({
+            "type": "object",
+            "properties": { "prompt": { "type": "string", "description": "What is put to the model." } },
+            "required": ["prompt"],
+        })),
+    )?;
+    surface.add_tool(
+        Plain::new("test_elicitation", "Asks for a name and an address.", |request| {
+            let schema = json!({
+                "type": "object",
+                "properties": {
+                    "username": { "type": "string", "description": "User's response" },
+                    "email": { "type": "string", "description": "User's email address" },
+                },
+                "required": ["username", "email"],
+            });
+            repeats(request, "User response", request.text("message").unwrap_or_default(), schema)
+        })
+        .input(json!({
+            "type": "object",
+            "properties": { "message": { "type": "string", "description": "What is put to the user." } },
+            "required": ["message"],
+        })),
+    )?;
+    surface.add_tool(Plain::new("test_elicitation_sep1034_defaults", "Asks with defaults.", |request| {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string", "default": "John Doe" },
+                "age": { "type": "integer", "default": 30 },
+                "score": { "type": "number", "default": 95.5 },
+                "status": { "type": "string", "enum": ["active", "inactive", "pending"], "default": "active" },
+                "verified": { "type": "boolean", "default": true },
+            },
+        });
+        repeats(request, "Elicitation completed", "Please look through these.", schema)
+    }))?;
+    surface.add_tool(Plain::new("test_elicitation_sep1330_enums", "Asks for choices.", |request| {
+        repeats(request, "Elicitation completed", "Please choose.", choices())
+    }))?;
+    surface.add_tool(Plain::new("test_streaming_elicitation", "Asks one question.", |request| {
+        asks(request, "name", Asking::one("user_name", your_name()), greeting)
+    }))
+}
+
+/// Those of 2026-07-28: one question of each kind, several at once, one after another.
+fn offer_rounds(surface: &Surface) -> Result<(), ShapeError> {
+    let tool = |name: &str, description: &str, answer: fn(&Request) -> Answered| {
+        surface.add_tool(Plain::new(&format!("test_input_required_result_{name}"), description, answer))
+    };
+    tool("elicitation", "Asks for a name.", |request| {
+        asks(request, "name", Asking::one("user_name", your_name()), greeting)
+    })?;
+    tool("sampling", "Asks the client's model.", |request| {
+        let asking = Asking::one("capital_question", sample("What is the capital of France?", 100));
+        asks(request, "text", asking, |text| format!("It says: {}", text.as_str().unwrap_or_default()))
+    })?;
+    tool("list_roots", "Asks for the client's folders.", |request| {
+        asks(request, "roots", Asking::one("client_roots", Inquiry::Roots), |roots| format!("Roots: {roots}"))
+    })?;
+    tool("multiple_inputs", "Asks a person, a model and the client at once.", |request| {
+        let all = Asking::one("user_name", your_name())
+            .and("greeting", sample("Generate a greeting", 50))
+            .and("client_roots", Inquiry::Roots);
+        let open = |name: &String| !request.answers.contains_key(name);
+        let questions = all.questions.into_iter().filter(|(name, _)| open(name)).collect();
+        let asking = Asking { questions, state: Some(json!("several")) };
+        match asking.questions.is_empty() {
+            true => said(format!("Told: {}", json!(request.answers))),
+            false => Ok(Said::Ask(asking)),
+        }
+    })?;
+    tool("multi_round", "Asks for a name, then for a color.", |request| {
+        let color = form("Step 2: What is your favorite color?", "color", "string");
+        let name = form("Step 1: What is your name?", "name", "string");
+        // What was told in the first round is found again in the second.
+        match until_told(request, "name", Asking::one("step1", name)) {
+            Ok(name) => asks(request, "color", Asking::one("step2", color), |color| {
+                format!("{} likes {}.", name.as_str().unwrap_or_default(), color.as_str().unwrap_or_default())
+            }),
+            Err(answered) => answered,
+        }
+    })?;
+    tool("capabilities", "Asks whatever the client can be asked.", |request| {
+        let mut asking = Asking::default();
+        if request.abilities.sample {
+            asking = asking.and("greeting", sample("Generate a greeting", 50));
+        }
+        if request.abilities.ask {
+            asking = asking.and("user_name", your_name());
+        }
+        asking.questions.retain(|name, _| !request.answers.contains_key(name));
+        match asking.questions.is_empty() {
+            true => said("Nothing more can be asked."),
+            false => Ok(Said::Ask(asking)),
+        }
+    })
+}
+
+/// Those that want to find something again.
+fn offer_states(surface: &Surface) -> Result<(), ShapeError> {
+    for (name, description) in [
+        ("test_input_required_result_request_state", "Finds its state again."),
+        ("test_input_required_result_tampered_state", "Finds its state again, if nobody changed it."),
+    ] {
+        surface.add_tool(Plain::new(name, description, |request| {
+            let confirm = Asking::one("confirm", form("Please confirm", "ok", "boolean"));
+            let found = request.state == Some(json!("kept"));
+            asks(request, "ok", confirm.keeping(json!("kept")), move |_| {
+                if found { "state-ok".into() } else { "The state is lost.".into() }
+            })
+        }))?;
+    }
+    Ok(())
+}
+
+/// Asks one question until `field` is answered, and ends with words about it.
+fn asks(request: &Request, field: &str, asking: Asking, words: impl FnOnce(&Value) -> String) -> Answered {
+    match until_told(request, field, asking) {
+        Ok(told) => said(words(told)),
+        Err(answered) => answered,
+    }
+}
+
+/// What was told in `field`, or else what to answer: the question, or that nobody wants to tell.
+fn until_told<'a>(request: &'a Request, field: &str, asking: Asking) -> Result<&'a Value, Answered> {
+    let answer = asking.questions.keys().find_map(|name| request.answers.get(name));
+    match answer {
+        Some(Answer::Accept(told)) if !told[field].is_null() => Ok(&told[field]),
+        Some(Answer::Accept(_)) | None => Err(Ok(Said::Ask(asking))),
+        Some(Answer::Decline | Answer::Cancel | Answer::Unavailable) => Err(said("Nobody wants to tell.")),
+    }
+}
+
+/// Asks one form, and repeats its answer whatever it is.
+fn repeats(request: &Request, words: &str, text: &str, schema: Value) -> Answered {
+    let (action, content) = match request.answers.get("form") {
+        None => {
+            let inquiry = Inquiry::Form { text: text.into(), schema };
+            return Ok(Said::Ask(Asking::one("form", inquiry)));
+        }
+        Some(Answer::Accept(content)) => ("accept", content.clone()),
+        Some(Answer::Decline) => ("decline", json!({})),
+        Some(Answer::Cancel | Answer::Unavailable) => ("cancel", json!({})),
+    };
+    said(format!("{words}: action={action}, content={content}"))
+}
+
+fn greeting(name: &Value) -> String {
+    format!("Hello, {}!", name.as_str().unwrap_or_default())
+}
+
+fn your_name() -> Inquiry {
+    form("What is your name?", "name", "string")
+}
+
+/// A form of one field.
+pub(crate) fn form(text: &str, field: &str, kind: &str) -> Inquiry {
+    let schema = json!({ "type": "object", "properties": { field: { "type": kind } }, "required": [field] });
+    Inquiry::Form { text: text.into(), schema }
+}
+
+fn sample(prompt: &str, max_tokens: u32) -> Inquiry {
+    Inquiry::Sample { prompt: prompt.into(), system: None, max_tokens }
+}
+
+/// One of several and several of several, with titles and without.
+fn choices() -> Value {
+    let titled = |titles: [&str; 3]| {
+        let choice =
+            |(n, title): (usize, &str)| json!({ "const": format!("value{}", n + 1), "title": title });
+        titles.into_iter().enumerate().map(choice).collect::<Value>()
+    };
+    let options = json!(["option1", "option2", "option3"]);
+    json!({
+        "type": "object",
+        "properties": {
+            "untitledSingle": { "type": "string", "enum": options },
+            "titledSingle": {
+                "type": "string",
+                "oneOf": titled(["First Option", "Second Option", "Third Option"]),
+            },
+            "legacyEnum": {
+                "type": "string",
+                "enum": ["opt1", "opt2", "opt3"],
+                "enumNames": ["Option One", "Option Two", "Option Three"],
+            },
+            "untitledMulti": { "type": "array", "items": { "type": "string", "enum": options } },
+            "titledMulti": {
+                "type": "array",
+                "items": { "anyOf": titled(["First Choice", "Second Choice", "Third Choice"]) },
+            },
+        },
+    })
+}

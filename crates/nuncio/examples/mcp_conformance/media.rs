@@ -1,0 +1,23 @@
+//! The smallest picture and the shortest sound.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use nuncio::engine::surface::Block;
+
+const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC";
+const WAV: &str = "UklGRiwAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQgAAACAgICAgICAgA==";
+
+/// One pixel, as a PNG file.
+pub(crate) fn png() -> Vec<u8> {
+    STANDARD.decode(PNG).expect("it is base64")
+}
+
+/// The pixel, to be shown.
+pub(crate) fn image() -> Block {
+    Block::Image { data: png(), media_type: "image/png".into() }
+}
+
+/// A millisecond of silence, to be heard.
+pub(crate) fn audio() -> Block {
+    Block::Audio { data: STANDARD.decode(WAV).expect("it is base64"), media_type: "audio/wav".into() }
+}

@@ -1,0 +1,98 @@
+//! Prompts: of each kind of content one, and one that asks.
+
+use std::collections::BTreeMap;
+
+use nuncio::{
+    engine::{
+        access::Caller,
+        surface::{
+            Asking, Block, Completer, HandlerError, Prompt, PromptOutput, PromptProfile, Request,
+            ResourceContent, Said,
+        },
+    },
+    prelude::*,
+};
+
+use crate::{asking::form, media};
+
+type Prompted = Result<Said<PromptOutput>, HandlerError>;
+
+/// A prompt that is one function.
+pub(crate) struct Told {
+    profile: PromptProfile,
+    tell: fn(&Request) -> Prompted,
+}
+
+impl Told {
+    pub(crate) fn new(profile: PromptProfile, tell: fn(&Request) -> Prompted) -> Self {
+        Self { profile, tell }
+    }
+}
+
+#[async_trait]
+impl Prompt for Told {
+    fn profile(&self) -> PromptProfile {
+        self.profile.clone()
+    }
+
+    async fn get(&self, request: Request) -> Prompted {
+        (self.tell)(&request)
+    }
+}
+
+#[async_trait]
+impl Completer for Told {
+    async fn complete(&self, _: &Caller, _: &str, typed: &str, _: &BTreeMap<String, String>) -> Vec<String> {
+        let known = ["test value", "testing", "another value"];
+        known.into_iter().filter(|value| value.starts_with(typed)).map(str::to_owned).collect()
+    }
+}
+
+pub(crate) fn offer(surface: &Surface) {
+    surface.add_prompt(Told::new(PromptProfile::new("test_simple_prompt", "A text."), |_| {
+        said(vec![Block::Text("This is a simple prompt for testing.".into())])
+    }));
+    let profile = PromptProfile::new("test_prompt_with_arguments", "A text of two arguments.")
+        .argument("arg1", "The first.")
+        .argument("arg2", "The second.");
+    surface.add_prompt(Told::new(profile, |request| {
+        let argument = |name| request.text(name).unwrap_or_default();
+        let (arg1, arg2) = (argument("arg1"), argument("arg2"));
+        said(vec![Block::Text(format!("Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"))])
+    }));
+    let profile =
+        PromptProfile::new("test_prompt_with_embedded_resource", "A resource, and a text about it.")
+            .argument("resourceUri", "The resource.");
+    surface.add_prompt(Told::new(profile, |request| {
+        let (uri, text) =
+            (request.text("resourceUri").unwrap_or_default(), "Embedded resource content for testing.");
+        said(vec![
+            Block::Resource(ResourceContent::text(uri, "text/plain", text)),
+            Block::Text("Please process the embedded resource above.".into()),
+        ])
+    }));
+    let profile = PromptProfile::new("test_prompt_with_image", "A picture, and a text about it.");
+    surface.add_prompt(Told::new(profile, |_| {
+        said(vec![media::image(), Block::Text("Please analyze the image above.".into())])
+    }));
+    let profile = PromptProfile::new("test_input_required_result_prompt", "A text that has to be asked for.");
+    surface.add_prompt(Told::new(profile, |request| {
+        match request.answers.get("user_context").map(|answer| answer.accepted::<Value>().unwrap_or_default())
+        {
+            Some(told) => {
+                said(vec![Block::Text(format!("Context: {}", told["context"].as_str().unwrap_or("none")))])
+            }
+            None => {
+                let inquiry = form("What context should the prompt use?", "context", "string");
+                Ok(Said::Ask(Asking::one("user_context", inquiry)))
+            }
+        }
+    }));
+}
+
+/// What the user says.
+fn said(blocks: Vec<Block>) -> Prompted {
+    Ok(Said::Done(
+        blocks.into_iter().fold(PromptOutput::default(), |said, block| said.and(Role::User, block)),
+    ))
+}
