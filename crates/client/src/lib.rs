@@ -1,5 +1,6 @@
-//! Talks to other people's servers: one outbound HTTP client with an address filter, and an A2A client.
+//! Talks to other people's servers: one outbound HTTP client with an address filter, and clients of A2A and MCP.
 
 pub mod a2a;
 pub mod address;
+pub mod mcp;
 pub mod outbound;

@@ -20,9 +20,9 @@ use tokio::sync::broadcast;
 pub use self::{
     asking::{Abilities, Answers, Asking, HandlerError, Inquiry, Request, Said},
     prompts::{Prompt, PromptArgument, PromptMessage, PromptOutput, PromptProfile},
-    resources::{Body, Completer, Resource, ResourceContent, ResourceProfile, Template, expand, matches},
+    resources::{Body, Resource, ResourceContent, ResourceProfile, Template, expand, matches},
     shape::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, Shape, ShapeError},
-    tools::{Block, Tool, ToolOutput, ToolProfile},
+    tools::{Block, Tool, ToolOutput, ToolProfile, tool},
 };
 
 /// Changes that a slow listener may have behind it before it is told that it missed some.

@@ -8,6 +8,7 @@ mod connection;
 mod error;
 mod follow;
 mod local_server;
+mod mcp;
 mod output;
 mod parts;
 mod push;
@@ -38,6 +39,8 @@ struct Cli {
 enum Command {
     /// Run a server with agents
     Serve(serve::Flags),
+    /// Serve MCP on standard input and output, for clients that start their servers
+    Mcp(serve::Flags),
     /// Send a message to an agent, to start a task or to go on with one
     Send(send::Flags),
     /// Look at tasks, follow them, cancel them
@@ -71,7 +74,7 @@ impl Command {
     /// In which form the command speaks, errors included.
     fn format(&self) -> Format {
         match self {
-            Self::Serve(_) | Self::Store(_) => Format::Text,
+            Self::Serve(_) | Self::Mcp(_) | Self::Store(_) => Format::Text,
             Self::Send(flags) => flags.agent.output.format,
             Self::Task(command) => command.agent().output.format,
             Self::Card(command) => command.agent().output.format,
@@ -81,13 +84,14 @@ impl Command {
 
     fn run(self) -> Result<ExitCode, CliError> {
         let mut builder = match self {
-            Self::Serve(_) | Self::Store(_) => tokio::runtime::Builder::new_multi_thread(),
+            Self::Serve(_) | Self::Mcp(_) | Self::Store(_) => tokio::runtime::Builder::new_multi_thread(),
             _ => tokio::runtime::Builder::new_current_thread(),
         };
         let runtime = builder.enable_all().build().map_err(CliError::Runtime)?;
         let code = runtime.block_on(async {
             match self {
                 Self::Serve(flags) => serve::run(&flags).await,
+                Self::Mcp(flags) => mcp::run(&flags).await,
                 Self::Send(flags) => done(send::run(flags).await),
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),

@@ -7,6 +7,7 @@
 
 use std::{
     fmt::{self, Write as _},
+    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
@@ -20,6 +21,7 @@ use nuncio_engine::{Engine, Parts, clock::SystemClock, outbox::Outbox, store::St
 use nuncio_server::{Server, ServerOptions, push::HttpCourier, signature::SigningSecret};
 use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
 use tokio::{
+    io::{AsyncBufRead, AsyncWrite},
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
@@ -34,6 +36,7 @@ use crate::{
 /// A server that runs. Dropping it begins a stop and does not wait for it: call [`Running::stop`].
 pub struct Running {
     engine: Engine,
+    options: ServerOptions,
     address: SocketAddr,
     public_url: Option<String>,
     data: PathBuf,
@@ -141,6 +144,7 @@ async fn listen(
     let outbox = tokio::spawn(outbox.run(engine.closing()));
 
     let options = server_options(&nuncio, address, &published);
+    let kept = options.clone();
     let public_url = options.public_url.clone();
     let (shutdown, mut told) = watch::channel(false);
     let server = Server::new(engine.clone(), options);
@@ -151,7 +155,7 @@ async fn listen(
         }
     });
     let (engine, data) = (engine.clone(), nuncio.data);
-    Ok(Running { engine, address, public_url, data, published, shutdown, server, outbox })
+    Ok(Running { engine, options: kept, address, public_url, data, published, shutdown, server, outbox })
 }
 
 /// The options as they were given, with the names under which this address is reached.
@@ -200,6 +204,15 @@ impl Running {
         &self.engine
     }
 
+    /// Serves MCP to one client on a pair of pipes, beside everybody who comes over HTTP, until it closes its end.
+    pub async fn serve_pipe(
+        &self,
+        input: impl AsyncBufRead + Unpin,
+        output: impl AsyncWrite + Unpin + Send + 'static,
+    ) -> io::Result<()> {
+        nuncio_server::serve_pipe(self.engine.clone(), &self.options, input, output).await
+    }
+
     /// Where everything is, for people.
     pub fn places(&self) -> impl fmt::Display {
         let base = self.public_url.as_deref().unwrap_or(&self.published.url).trim_end_matches('/');
@@ -214,7 +227,7 @@ impl Running {
         let data = std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone());
         format!(
             "Agents:   {agents}\nCard:     {base}/.well-known/agent-card.json\nEndpoint: {base}/\n\
-             Health:   {base}/healthz\nData:     {}\n",
+             MCP:      {base}/mcp\nHealth:   {base}/healthz\nData:     {}\n",
             data.display()
         )
     }

@@ -19,7 +19,7 @@ mod stream;
 use std::{future::Future, io, sync::Arc};
 
 use app::{App, Site};
-pub use mcp::McpOptions;
+pub use mcp::{McpOptions, serve_pipe};
 use nuncio_engine::Engine;
 pub use options::{HttpLimits, ServerOptions};
 use tokio::net::TcpListener;

@@ -1,7 +1,7 @@
 //! MCP, every revision at one endpoint: each agent is a tool, with the same durable task behind a call as
 //! behind an A2A message.
 //!
-//! `http`, `duplex` and `sse` say how messages travel; `dispatch` answers one request whatever brought it;
+//! `http`, `sse` and `pipe` say how messages travel; `dispatch` answers one request whatever brought it;
 //! `call` and `stream` are a tool call from its arguments to its result. Sessions (to 2025-11-25) are kept by
 //! the store; a stream of a call is its task's log from a cursor, so that both outlive the process.
 
@@ -15,6 +15,7 @@ pub(crate) mod http;
 mod listen;
 mod lists;
 mod options;
+mod pipe;
 mod resources;
 mod seal;
 mod session;
@@ -27,8 +28,8 @@ use std::sync::Arc;
 use nuncio_engine::{Engine, Surface};
 use nuncio_wire::mcp::Implementation;
 
-pub use self::options::McpOptions;
 use self::{ask::Waiting, seal::Seal, session::Sessions};
+pub use self::{options::McpOptions, pipe::serve_pipe};
 
 /// What answers MCP requests.
 pub(crate) struct Mcp {

@@ -24,9 +24,7 @@ pub use fault::{
 pub use header::{decode_value, mirrored, same_value, value_at};
 pub use meta::{Meta, Token, level_of, meta_of};
 pub use notice::{write_log, write_notice, write_progress, write_updated};
-pub use offer::{
-    Execution, Implementation, write_prompt, write_resource, write_template, write_tool, write_tool_of,
-};
+pub use offer::{Implementation, write_prompt, write_resource, write_template, write_tool, write_tool_of};
 pub use params::{
     Call, Complete, CompleteRef, Get, Initialize, Listen, Page, Read, Subscribe, TaskParams, Update, read,
 };

@@ -1,18 +1,33 @@
 //! Texts to begin a conversation with.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 
-use super::{Block, HandlerError, Request, Said, resources::Completer};
-use crate::content::Role;
+use super::{Block, HandlerError, Request, Said};
+use crate::{access::Caller, content::Role};
 
 /// A text to begin a conversation with, made of arguments.
 #[async_trait]
-pub trait Prompt: Completer {
+pub trait Prompt: Send + Sync + 'static {
     /// How it presents itself. Read once, when it is offered.
     fn profile(&self) -> PromptProfile;
 
     /// The prompt with these arguments. The required ones are there.
     async fn get(&self, request: Request) -> Result<Said<PromptOutput>, HandlerError>;
+
+    /// Values of an argument that begin with `typed`, as far as the caller may see them, best first. `known`
+    /// are the other arguments as far as they are chosen.
+    async fn complete(
+        &self,
+        caller: &Caller,
+        argument: &str,
+        typed: &str,
+        known: &BTreeMap<String, String>,
+    ) -> Vec<String> {
+        let _ = (caller, argument, typed, known);
+        vec![]
+    }
 }
 
 /// How a prompt presents itself.

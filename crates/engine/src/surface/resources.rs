@@ -20,27 +20,23 @@ pub trait Resource: Send + Sync + 'static {
 
 /// Resources whose addresses have one shape. The `uri` of the profile has its variables in braces.
 #[async_trait]
-pub trait Template: Completer {
+pub trait Template: Send + Sync + 'static {
     /// How the family presents itself. Read once, when it is offered.
     fn profile(&self) -> ResourceProfile;
 
     /// What the one of that address holds now. The variables are the request's arguments.
     async fn read(&self, uri: &str, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError>;
-}
 
-/// Knows what may stand in a variable or an argument.
-#[async_trait]
-pub trait Completer: Send + Sync + 'static {
-    /// Values of `argument` that begin with `typed`, as far as the caller may see them, best first. `known`
+    /// Values of a variable that begin with `typed`, as far as the caller may see them, best first. `known`
     /// are the other variables as far as they are chosen.
     async fn complete(
         &self,
         caller: &Caller,
-        argument: &str,
+        variable: &str,
         typed: &str,
         known: &BTreeMap<String, String>,
     ) -> Vec<String> {
-        let _ = (caller, argument, typed, known);
+        let _ = (caller, variable, typed, known);
         vec![]
     }
 }

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
 use super::{HandlerError, Request, ResourceContent, Said};
+use crate::agent::TaskUse;
 
 /// Something that can be called by name and answers at once.
 #[async_trait]
@@ -13,6 +14,35 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Answers one call. The arguments satisfy the input schema.
     async fn call(&self, request: Request) -> Result<Said<ToolOutput>, HandlerError>;
+}
+
+/// A tool that is one function.
+pub fn tool<F, A>(profile: ToolProfile, answer: F) -> impl Tool
+where
+    F: Fn(Request) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Said<ToolOutput>, HandlerError>> + Send + 'static,
+{
+    Function { profile, answer }
+}
+
+struct Function<F> {
+    profile: ToolProfile,
+    answer: F,
+}
+
+#[async_trait]
+impl<F, A> Tool for Function<F>
+where
+    F: Fn(Request) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Said<ToolOutput>, HandlerError>> + Send + 'static,
+{
+    fn profile(&self) -> ToolProfile {
+        self.profile.clone()
+    }
+
+    async fn call(&self, request: Request) -> Result<Said<ToolOutput>, HandlerError> {
+        (self.answer)(request).await
+    }
 }
 
 /// How a tool presents itself.
@@ -28,6 +58,8 @@ pub struct ToolProfile {
     pub input_schema: Value,
     /// A JSON Schema of its structured result, where it has one.
     pub output_schema: Option<Value>,
+    /// Whether it hands over to an agent, and its callers then wait or come back.
+    pub tasks: TaskUse,
     /// Hints about its behaviour, by MCP's names (`readOnlyHint` and others).
     pub annotations: Map<String, Value>,
 }
@@ -41,6 +73,7 @@ impl ToolProfile {
             description: description.into(),
             input_schema: json!({ "type": "object", "properties": {} }),
             output_schema: None,
+            tasks: TaskUse::Never,
             annotations: Map::new(),
         }
     }
@@ -49,6 +82,13 @@ impl ToolProfile {
     #[must_use]
     pub fn input(mut self, schema: Value) -> Self {
         self.input_schema = schema;
+        self
+    }
+
+    /// Says how callers get the result of an agent that it hands over to.
+    #[must_use]
+    pub fn tasks(mut self, tasks: TaskUse) -> Self {
+        self.tasks = tasks;
         self
     }
 

@@ -14,7 +14,7 @@ pub(crate) fn offer(surface: &Surface) -> Result<(), ShapeError> {
     offer_sampling_and_forms(surface)?;
     offer_rounds(surface)?;
     offer_states(surface)?;
-    surface.add_tool(Plain::new("test_tool_with_task", "Asks for a name, then works as a task.", |request| {
+    let greets = |request: &Request| {
         match until_told(request, "name", Asking::one("user_name", your_name())) {
             // The agent of the same name goes on. The tool hides it from the list.
             Ok(name) => {
@@ -23,7 +23,9 @@ pub(crate) fn offer(surface: &Surface) -> Result<(), ShapeError> {
             }
             Err(answered) => answered,
         }
-    }))
+    };
+    let about = "Asks for a name, then works as a task.";
+    surface.add_tool(Plain::new("test_tool_with_task", about, greets).handing_over())
 }
 
 /// Those of 2025-11-25: one question, and its answer is repeated.

@@ -31,6 +31,12 @@ impl Plain {
         Self { profile: ToolProfile::new(name, description), answer: Box::new(answer) }
     }
 
+    /// It hands over to an agent, and its callers come back for the result.
+    pub(crate) fn handing_over(mut self) -> Self {
+        self.profile = self.profile.tasks(TaskUse::Required);
+        self
+    }
+
     /// Sets the JSON Schema of the arguments.
     pub(crate) fn input(mut self, schema: Value) -> Self {
         self.profile = self.profile.input(schema);

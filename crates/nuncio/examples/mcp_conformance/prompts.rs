@@ -6,8 +6,7 @@ use nuncio::{
     engine::{
         access::Caller,
         surface::{
-            Asking, Block, Completer, HandlerError, Prompt, PromptOutput, PromptProfile, Request,
-            ResourceContent, Said,
+            Asking, Block, HandlerError, Prompt, PromptOutput, PromptProfile, Request, ResourceContent, Said,
         },
     },
     prelude::*,
@@ -38,10 +37,7 @@ impl Prompt for Told {
     async fn get(&self, request: Request) -> Prompted {
         (self.tell)(&request)
     }
-}
 
-#[async_trait]
-impl Completer for Told {
     async fn complete(&self, _: &Caller, _: &str, typed: &str, _: &BTreeMap<String, String>) -> Vec<String> {
         let known = ["test value", "testing", "another value"];
         known.into_iter().filter(|value| value.starts_with(typed)).map(str::to_owned).collect()

@@ -9,9 +9,7 @@ use std::{
 };
 
 use nuncio::{
-    engine::surface::{
-        Completer, HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said, Template,
-    },
+    engine::surface::{HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said, Template},
     prelude::*,
 };
 
@@ -73,8 +71,6 @@ impl Template for Family {
         Ok(Said::Done(vec![ResourceContent::json(uri, &data)]))
     }
 }
-
-impl Completer for Family {}
 
 pub(crate) fn offer(surface: &Arc<Surface>) {
     let text = "This is the content of the static text resource.";

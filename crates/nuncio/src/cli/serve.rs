@@ -17,8 +17,8 @@ use crate::{
 
 /// The flags of one command line: what was given, not what is in effect.
 pub(crate) struct Flags {
-    given: Given,
-    config: Option<PathBuf>,
+    pub(super) given: Given,
+    pub(super) config: Option<PathBuf>,
     print_config: bool,
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     }
 }
 
-fn server(config: Config) -> Nuncio {
+pub(super) fn server(config: Config) -> Nuncio {
     let place = config.place();
     let Config { mut server, .. } = config;
     server.metrics = metrics().map(|handle| {

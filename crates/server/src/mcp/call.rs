@@ -12,7 +12,7 @@ use nuncio_engine::{
 };
 use nuncio_wire::{
     jsonrpc::{Id, METHOD_NOT_FOUND},
-    mcp::{self, Call, Capabilities, Fault, Output, Token, Version, answer_in_result},
+    mcp::{self, Call, Capabilities, Fault, Output, Version, answer_in_result},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ use super::{
     Mcp,
     client::Client,
     dispatch::{Answered, Request, Response},
-    handler::Handling,
+    handler::{Along, Handling},
     resources::task_uri,
     seal::digest,
     stream::{CallStream, CancelOnDrop, Purpose, TaskStream},
@@ -49,12 +49,7 @@ struct AgentCall<'a> {
     id: &'a Id,
     agent: &'a Registered,
     arguments: Map<String, Value>,
-    token: Option<Token>,
-    trace: Option<String>,
-    /// To be answered at once, with a link.
-    background: bool,
-    /// A task is wanted (2025-11-25).
-    as_task: bool,
+    along: Along,
     digest: String,
 }
 
@@ -66,8 +61,14 @@ impl Mcp {
     ) -> Result<Answered, Fault> {
         let call: Call = mcp::read(request.params)?;
         let arguments = call.arguments.clone().unwrap_or_default();
+        let along = Along {
+            token: request.meta.progress.clone(),
+            trace: request.meta.trace.clone(),
+            background: request.meta.background,
+            as_task: client.version == Version::V2025_11_25 && call.task.is_some(),
+        };
         if let Some(tool) = self.surface().tool(&call.name) {
-            return self.call_tool(client, &request.id, tool, call, arguments).await;
+            return self.call_tool(client, &request.id, tool, call, arguments, along).await;
         }
         let agent = self.engine.catalog().get(&call.name).map_err(|_| {
             Fault::params(format!("there is no tool {:?}: tools/list names those that there are", call.name))
@@ -84,17 +85,7 @@ impl Mcp {
         if let Some(refused) = refuse_arguments(client.version, agent, &arguments)? {
             return Ok(self.tool_error(client, &request.id, refused));
         }
-        let call = AgentCall {
-            client,
-            id: &request.id,
-            agent,
-            arguments,
-            token: request.meta.progress.clone(),
-            trace: request.meta.trace.clone(),
-            background: request.meta.background,
-            as_task: client.version == Version::V2025_11_25 && call.task.is_some(),
-            digest,
-        };
+        let call = AgentCall { client, id: &request.id, agent, arguments, along, digest };
         self.call_agent(call).await
     }
 
@@ -105,7 +96,9 @@ impl Mcp {
         tool: Arc<OfferedTool>,
         call: Call,
         arguments: Map<String, Value>,
+        along: Along,
     ) -> Result<Answered, Fault> {
+        check_task_use(client, tool.profile.tasks, &along)?;
         let given = Value::Object(arguments);
         if let Some(why) = tool.input.refuse(&given) {
             let why = format!("the arguments do not fit the tool's input schema: {why}");
@@ -127,6 +120,7 @@ impl Mcp {
                 arguments,
                 input_responses: call.input_responses,
                 request_state: call.request_state,
+                along,
                 handler: Arc::new(move |round| {
                     let tool = Arc::clone(&handler);
                     Box::pin(async move {
@@ -178,47 +172,21 @@ impl Mcp {
         id: &Id,
         agent: &str,
         arguments: Map<String, Value>,
+        along: Along,
     ) -> Result<Answered, Fault> {
         let digest = digest("tools/call", agent, &arguments);
         let agent = self.engine.catalog().get(agent)?;
-        self.call_agent(AgentCall {
-            client,
-            id,
-            agent,
-            arguments,
-            token: None,
-            trace: None,
-            background: false,
-            as_task: false,
-            digest,
-        })
-        .await
+        self.call_agent(AgentCall { client, id, agent, arguments, along, digest }).await
     }
 
     async fn call_agent(self: &Arc<Self>, call: AgentCall<'_>) -> Result<Answered, Fault> {
         let AgentCall { client, id, agent, .. } = &call;
         let (version, profile) = (client.version, &agent.profile);
-        let takes_task = match version {
-            Version::V2026_07_28 => client.capabilities.tasks && profile.tasks != TaskUse::Never,
-            _ => call.as_task,
-        };
-        if !takes_task && profile.tasks == TaskUse::Required && !call.background {
-            return Err(match version {
-                Version::V2026_07_28 => {
-                    Fault::missing(Capabilities { tasks: true, ..Capabilities::default() })
-                }
-                _ => Fault::new(METHOD_NOT_FOUND, "this tool is only called as a task: give params.task"),
-            });
-        }
-        if takes_task && profile.tasks == TaskUse::Never {
-            return Err(Fault::new(
-                METHOD_NOT_FOUND,
-                "this tool is not called as a task: leave out params.task",
-            ));
-        }
-        let waits = !takes_task && !call.background;
+        let takes_task = takes_task(client, profile.tasks, &call.along);
+        check_task_use(client, profile.tasks, &call.along)?;
+        let waits = !takes_task && !call.along.background;
         let begun = self.engine.begin(&client.caller, submit(&call, waits)).await?;
-        if call.background {
+        if call.along.background {
             return Ok(self.link(client, id, &begun));
         }
         // In the extension the server decides: what has ended already needs no second request.
@@ -232,7 +200,7 @@ impl Mcp {
 
     /// Waits for the result, telling the client what happens.
     async fn wait(self: &Arc<Self>, call: AgentCall<'_>, begun: Begun) -> Result<Answered, Fault> {
-        let AgentCall { client, id, token, digest, .. } = call;
+        let AgentCall { client, id, along: Along { token, .. }, digest, .. } = call;
         let Begun { task, entries } = begun;
         let task_id = task.origin.id;
         let purpose = match client.version.is_stateless() {
@@ -376,24 +344,47 @@ impl Made {
 }
 
 fn submit(call: &AgentCall<'_>, waits: bool) -> Submit {
-    let AgentCall { client, id, agent, token, .. } = call;
+    let AgentCall { client, id, agent, along, .. } = call;
     let made = Made {
         id: id.as_json().to_owned(),
-        token: token.as_ref().map(|token| token.as_json().to_owned()),
+        token: along.token.as_ref().map(|token| token.as_json().to_owned()),
         session: client.context(),
         waits,
     };
     let mut submit = Submit::new(&agent.profile.name, message(&call.arguments));
     submit.dialect = client.version.dialect().to_owned();
     submit.context = client.context();
-    submit.trace.clone_from(&call.trace);
+    submit.trace.clone_from(&along.trace);
     submit.request = Some(json!({ "mcp": made }));
     let can = client.abilities();
     // Who waits is asked only what it can be asked, and so is who gets a task without having asked for one:
     // it would wait for ever. Who wanted it that way has a task that parks until somebody answers.
-    let wanted = call.background || call.as_task;
+    let wanted = along.background || along.as_task;
     submit.abilities = if wanted { Abilities { ask: true, authorize: true, ..can } } else { can };
     submit
+}
+
+/// Whether the client gets a task instead of a result, if there is anything to wait for.
+fn takes_task(client: &Client, tasks: TaskUse, along: &Along) -> bool {
+    match client.version.is_stateless() {
+        true => client.capabilities.tasks && tasks != TaskUse::Never,
+        false => along.as_task,
+    }
+}
+
+/// Whether the tool may be called in this way.
+fn check_task_use(client: &Client, tasks: TaskUse, along: &Along) -> Result<(), Fault> {
+    let takes = takes_task(client, tasks, along);
+    if takes && tasks == TaskUse::Never {
+        return Err(Fault::new(METHOD_NOT_FOUND, "this tool is not called as a task: leave out params.task"));
+    }
+    if takes || tasks != TaskUse::Required || along.background {
+        return Ok(());
+    }
+    Err(match client.version.is_stateless() {
+        true => Fault::missing(client.version, Capabilities { tasks: true, ..Capabilities::default() }),
+        false => Fault::new(METHOD_NOT_FOUND, "this tool is only called as a task: give params.task"),
+    })
 }
 
 /// The arguments as a message: a text where there is nothing else, else data.

@@ -5,6 +5,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use nuncio_engine::Caller;
@@ -26,6 +27,8 @@ use super::{
     session::Session,
 };
 
+/// How long requests may still be answered when the client has closed its end.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Requests of one connection that are answered at the same time.
 const MAX_OPEN: usize = 256;
 
@@ -76,8 +79,17 @@ impl Duplex {
         }
     }
 
-    /// The client has gone: what it waited for is cancelled.
+    /// The client says no more. What is nearly answered is, for programs that send their requests and close;
+    /// what takes longer is cancelled, because nobody would hear of it.
     pub(crate) async fn close(mut self) {
+        let answered = async {
+            while !self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                if self.work.join_next().await.is_none() {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
         self.work.abort_all();
         while self.work.join_next().await.is_some() {}
         if let Some(client) = &self.client {

@@ -13,7 +13,7 @@ use nuncio_engine::{
 };
 use nuncio_wire::{
     jsonrpc::{self, Id},
-    mcp::{Asked, Capabilities, Fault, answer_in_result, write_inquiry},
+    mcp::{Asked, Capabilities, Fault, Token, answer_in_result, write_inquiry},
 };
 use serde_json::{Map, Value};
 
@@ -27,6 +27,19 @@ use super::{
 
 /// How often a handler may ask within one call of a session.
 const MAX_ROUNDS: usize = 32;
+
+/// What comes with a call beside its arguments.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Along {
+    /// Where progress is to be told.
+    pub(super) token: Option<Token>,
+    /// W3C trace context.
+    pub(super) trace: Option<String>,
+    /// To be answered at once, with a link.
+    pub(super) background: bool,
+    /// A task is wanted (2025-11-25).
+    pub(super) as_task: bool,
+}
 
 /// Calls a handler once.
 pub(super) type Handler<T> =
@@ -42,6 +55,8 @@ pub(super) struct Handling<T> {
     pub(super) arguments: Map<String, Value>,
     pub(super) input_responses: Option<BTreeMap<String, Value>>,
     pub(super) request_state: Option<String>,
+    /// What came with the call, for an agent that it is handed over to.
+    pub(super) along: Along,
     pub(super) handler: Handler<T>,
     pub(super) write: Write<T>,
 }
@@ -78,12 +93,12 @@ impl Mcp {
                 return Ok(Answered::Now((handling.write)(self, client, id, Ok(output))));
             }
             Ok(Said::HandOver { agent, arguments }) => {
-                return self.hand_over(client, id, &agent, arguments).await;
+                return self.hand_over(client, id, &agent, arguments, handling.along).await;
             }
             Ok(Said::Ask(asking)) => asking,
             Err(error) => return self.refuse(client, id, &handling, error),
         };
-        check_abilities(client.capabilities, &asking)?;
+        check_abilities(client, &asking)?;
         if client.version.is_stateless() {
             let kept = Kept { state: asking.state, ..kept };
             let until = now.after(self.options.state_ttl);
@@ -132,7 +147,7 @@ impl Mcp {
             HandlerError::Failed(why) | HandlerError::Internal(why) => Fault::internal(why),
             HandlerError::Invalid(why) => Fault::params(why),
             HandlerError::NotFound(uri) => Fault::no_resource(client.version, &uri),
-            HandlerError::Needs(abilities) => Fault::missing(needed(abilities)),
+            HandlerError::Needs(abilities) => Fault::missing(client.version, needed(abilities)),
         }
     }
 }
@@ -143,9 +158,11 @@ fn needed(abilities: Abilities) -> Capabilities {
 }
 
 /// A client is only asked what it can be asked.
-fn check_abilities(client: Capabilities, asking: &Asking) -> Result<(), Fault> {
+fn check_abilities(client: &Client, asking: &Asking) -> Result<(), Fault> {
     let mut missing = Capabilities::default();
-    for inquiry in asking.questions.values().filter(|inquiry| !Asked::Inquiry(inquiry).fits(client)) {
+    for inquiry in
+        asking.questions.values().filter(|inquiry| !Asked::Inquiry(inquiry).fits(client.capabilities))
+    {
         match inquiry {
             Inquiry::Form { .. } => missing.form = true,
             Inquiry::Link { .. } => missing.url = true,
@@ -153,7 +170,7 @@ fn check_abilities(client: Capabilities, asking: &Asking) -> Result<(), Fault> {
             Inquiry::Roots => missing.roots = true,
         }
     }
-    if missing == Capabilities::default() { Ok(()) } else { Err(Fault::missing(missing)) }
+    if missing == Capabilities::default() { Ok(()) } else { Err(Fault::missing(client.version, missing)) }
 }
 
 /// The rounds of a handler within one call of a session.
@@ -179,7 +196,7 @@ impl<T: Send + 'static> Rounds<'_, T> {
             let fault = match (self.handling.handler)(round).await {
                 Ok(Said::Done(output)) => return self.end(Ok(output)).await,
                 Ok(Said::HandOver { agent, arguments }) => return self.hand_over(&agent, arguments).await,
-                Ok(Said::Ask(next)) => match check_abilities(self.client.capabilities, &next) {
+                Ok(Said::Ask(next)) => match check_abilities(self.client, &next) {
                     Ok(()) => {
                         asking = next;
                         continue;
@@ -218,7 +235,11 @@ impl<T: Send + 'static> Rounds<'_, T> {
     }
 
     async fn hand_over(&self, agent: &str, arguments: Map<String, Value>) {
-        let mut stream = match self.mcp.hand_over(self.client, self.id, agent, arguments).await {
+        let mut stream = match self
+            .mcp
+            .hand_over(self.client, self.id, agent, arguments, self.handling.along.clone())
+            .await
+        {
             Ok(Answered::Call(stream)) => stream,
             Ok(Answered::Now(response)) => return drop(self.frames.send(Frame::plain(response.body)).await),
             Ok(Answered::Listen(_)) => return,

@@ -65,7 +65,10 @@ impl Mcp {
         }
         let mut wanted = mcp::read::<Params>(params)?.notifications;
         if !wanted.task_ids.is_empty() && !client.capabilities.tasks {
-            return Err(Fault::missing(Capabilities { tasks: true, ..Capabilities::default() }));
+            return Err(Fault::missing(
+                client.version,
+                Capabilities { tasks: true, ..Capabilities::default() },
+            ));
         }
         let count = wanted.resource_subscriptions.len() + wanted.task_ids.len();
         if count > self.options.max_subscriptions {

@@ -17,7 +17,7 @@ use super::{
     Mcp,
     client::Client,
     dispatch::{Answered, Request, Response},
-    handler::Handling,
+    handler::{Along, Handling},
 };
 
 const TASKS: &str = "a2a://tasks/";
@@ -90,6 +90,7 @@ impl Mcp {
             arguments,
             input_responses,
             request_state,
+            along: Along::default(),
             handler,
             write: Arc::new(move |mcp, client, id, said| match said {
                 Ok(contents) => mcp.contents(client, id, &contents, fresh),
@@ -147,6 +148,7 @@ impl Mcp {
             arguments,
             input_responses: get.input_responses,
             request_state: get.request_state,
+            along: Along::default(),
             handler: Arc::new(move |round| {
                 let prompt = Arc::clone(&prompt);
                 Box::pin(async move { prompt.handler.get(round).await })

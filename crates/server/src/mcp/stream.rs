@@ -386,7 +386,7 @@ impl TaskStream {
         let version = self.client.version;
         let missing = missing_for(&task, self.client.capabilities);
         if missing != Capabilities::default() {
-            return Response::fault(Some(&self.id), Fault::missing(missing));
+            return Response::fault(Some(&self.id), Fault::missing(version, missing));
         }
         let now = self.mcp.engine.clock().now();
         let kept = Kept {

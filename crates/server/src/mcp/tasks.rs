@@ -34,7 +34,10 @@ impl Mcp {
             return Err(Fault::method(version, request.method));
         }
         if version.is_stateless() && !client.capabilities.tasks {
-            return Err(Fault::missing(Capabilities { tasks: true, ..Capabilities::default() }));
+            return Err(Fault::missing(
+                client.version,
+                Capabilities { tasks: true, ..Capabilities::default() },
+            ));
         }
         let done = |body: Vec<u8>| Ok(Answered::Now(Response::result(body)));
         if request.method == "tasks/list" {

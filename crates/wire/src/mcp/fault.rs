@@ -81,8 +81,8 @@ impl Fault {
             .status(400)
     }
 
-    /// The client would have to be able to do these things.
-    pub fn missing(needed: Capabilities) -> Self {
+    /// The client would have to be able to do these things. Only the newest revision has a code for it.
+    pub fn missing(version: Version, needed: Capabilities) -> Self {
         let mut required = serde_json::Map::new();
         if needed.form || needed.url {
             let modes = match (needed.form, needed.url) {
@@ -102,7 +102,11 @@ impl Fault {
         }
         let names: Vec<&str> = required.keys().map(String::as_str).collect();
         let message = format!("this needs a client that declares: {}", names.join(", "));
-        Self::new(MISSING_CAPABILITY, message).with(json!({ "requiredCapabilities": required })).status(400)
+        let data = json!({ "requiredCapabilities": required });
+        match version.is_stateless() {
+            true => Self::new(MISSING_CAPABILITY, message).with(data).status(400),
+            false => Self::params(message).with(data),
+        }
     }
 
     /// With something for programs.

@@ -20,17 +20,13 @@ pub struct Implementation {
 }
 
 /// How calls of a tool may be made (2025-11-25).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Execution(pub TaskUse);
-
-impl Execution {
-    fn name(self) -> &'static str {
-        match self.0 {
-            TaskUse::Never => "forbidden",
-            TaskUse::Offered => "optional",
-            TaskUse::Required => "required",
-        }
-    }
+fn write_execution(object: &mut Object<'_>, tasks: TaskUse) {
+    let support = match tasks {
+        TaskUse::Never => "forbidden",
+        TaskUse::Offered => "optional",
+        TaskUse::Required => "required",
+    };
+    object.object("execution", |execution| execution.value("taskSupport", support));
 }
 
 /// Writes a tool that answers at once.
@@ -44,6 +40,9 @@ pub fn write_tool(out: &mut Vec<u8>, version: Version, tool: &ToolProfile) {
         object.value("inputSchema", &tool.input_schema);
         if version >= Version::V2025_06_18 {
             object.optional("outputSchema", tool.output_schema.as_ref());
+        }
+        if version == Version::V2025_11_25 && tool.tasks != TaskUse::Never {
+            write_execution(object, tool.tasks);
         }
         if version >= Version::V2025_03_26 && !tool.annotations.is_empty() {
             object.value("annotations", &tool.annotations);
@@ -67,9 +66,7 @@ pub fn write_tool_of(out: &mut Vec<u8>, version: Version, agent: &Profile) {
             object.optional("outputSchema", agent.output_schema.as_ref());
         }
         if version == Version::V2025_11_25 {
-            object.object("execution", |execution| {
-                execution.value("taskSupport", Execution(agent.tasks).name());
-            });
+            write_execution(object, agent.tasks);
         }
     });
 }

@@ -1,0 +1,5 @@
+//! MCP as a client speaks it.
+
+mod relay;
+
+pub use relay::{Relay, RelayError};

@@ -1,0 +1,100 @@
+//! MCP over a pair of pipes, one message a line: how a desktop client talks to a server that it started.
+
+use std::{io, sync::Arc};
+
+use nuncio_engine::{Caller, Engine};
+use nuncio_wire::mcp::Fault;
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt},
+    sync::mpsc,
+};
+
+use super::{Mcp, dispatch::Response, duplex::Duplex};
+use crate::options::ServerOptions;
+
+/// Messages that may wait for a client that does not read.
+const WAITING: usize = 64;
+
+/// Serves one client until it closes its end or the engine stops. What the client waited for is cancelled
+/// then; its tasks go on.
+pub async fn serve_pipe(
+    engine: Engine,
+    options: &ServerOptions,
+    mut input: impl AsyncBufRead + Unpin,
+    mut output: impl AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<()> {
+    let mut closing = engine.closing();
+    let (max_bytes, max_depth) = (options.limits.max_body_bytes, options.limits.max_json_depth);
+    let mcp = Mcp::new(engine, options.mcp.clone());
+    let (out, mut messages) = mpsc::channel::<Vec<u8>>(WAITING);
+    let writer = tokio::spawn(async move {
+        while let Some(mut message) = messages.recv().await {
+            message.push(b'\n');
+            output.write_all(&message).await?;
+            output.flush().await?;
+        }
+        io::Result::Ok(())
+    });
+    let mut duplex = Duplex::new(Arc::clone(&mcp), Caller::local(), out.clone());
+    loop {
+        let line = tokio::select! {
+            line = read_line(&mut input, max_bytes) => line?,
+            _ = closing.changed() => Line::End,
+        };
+        match line {
+            Line::End => break,
+            Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => {}
+            Line::Whole(line) => duplex.take(&line, max_depth).await,
+            Line::TooLong => {
+                let fault =
+                    Fault::request(format!("the message is larger than {max_bytes} bytes (max_body_bytes)"));
+                if out.send(Response::fault(None, fault).body).await.is_err() {
+                    break;
+                }
+            }
+        }
+        // The client reads no more: it is gone.
+        if writer.is_finished() {
+            break;
+        }
+    }
+    duplex.close().await;
+    drop(out);
+    match writer.await {
+        Ok(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    TooLong,
+    End,
+}
+
+/// The next line. Of one that is too long nothing is kept.
+async fn read_line(input: &mut (impl AsyncBufRead + Unpin), max: usize) -> io::Result<Line> {
+    let (mut line, mut too_long) = (Vec::new(), false);
+    loop {
+        let chunk = input.fill_buf().await?;
+        if chunk.is_empty() {
+            return Ok(match (line.is_empty(), too_long) {
+                (_, true) => Line::TooLong,
+                (true, false) => Line::End,
+                (false, false) => Line::Whole(line),
+            });
+        }
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let used = end.map_or(chunk.len(), |end| end + 1);
+        if line.len() + used > max + 1 {
+            (line, too_long) = (Vec::new(), true);
+        }
+        if !too_long {
+            line.extend_from_slice(&chunk[..end.unwrap_or(used)]);
+        }
+        input.consume(used);
+        if end.is_some() {
+            return Ok(if too_long { Line::TooLong } else { Line::Whole(line) });
+        }
+    }
+}
