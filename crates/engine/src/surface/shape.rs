@@ -12,8 +12,14 @@ pub const MAX_SUBSCHEMAS: usize = 4096;
 /// How deep they may stand in each other.
 pub const MAX_SCHEMA_DEPTH: usize = 64;
 
+/// What marks a property that is repeated in a header.
+const HEADER: &str = "x-mcp-header";
+
 /// A compiled schema.
-pub struct Shape(jsonschema::Validator);
+pub struct Shape {
+    validator: jsonschema::Validator,
+    mirrors: bool,
+}
 
 /// A schema that is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +29,8 @@ pub struct ShapeError(String);
 impl Shape {
     /// Compiles a schema; 2020-12 where it does not say otherwise.
     pub fn compile(schema: &Value) -> Result<Self, ShapeError> {
-        let size = schema.to_string().len();
+        let text = schema.to_string();
+        let size = text.len();
         if size > MAX_SCHEMA_BYTES {
             return Err(ShapeError(format!(
                 "the schema has {size} bytes, and may have {MAX_SCHEMA_BYTES} (max_schema_bytes)"
@@ -31,16 +38,22 @@ impl Shape {
         }
         let mut count = 0;
         check(schema, 0, &mut count)?;
-        jsonschema::validator_for(schema).map(Self).map_err(|error| ShapeError(error.to_string()))
+        let validator = jsonschema::validator_for(schema).map_err(|error| ShapeError(error.to_string()))?;
+        Ok(Self { validator, mirrors: text.contains(HEADER) })
+    }
+
+    /// Whether some properties may have to be repeated in headers.
+    pub fn mirrors(&self) -> bool {
+        self.mirrors
     }
 
     /// What is wrong with a value, in words.
     pub fn refuse(&self, value: &Value) -> Option<String> {
-        if self.0.is_valid(value) {
+        if self.validator.is_valid(value) {
             return None;
         }
         let errors: Vec<String> = self
-            .0
+            .validator
             .iter_errors(value)
             .take(3)
             .map(|error| match error.instance_path().to_string() {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use nuncio_engine::{
     Begun, List, Message, Part, Role, State, Submit, TaskUse,
     catalog::Registered,
@@ -231,7 +232,7 @@ impl Mcp {
             stream.follower = Some(self.engine.follow(&client.caller, &task_id.to_string(), after).await?);
         }
         if resumable && client.version >= Version::V2025_11_25 {
-            stream.prime();
+            stream.prime(0);
         }
         Ok(Answered::Call(CallStream::Task(Box::new(stream))))
     }
@@ -299,9 +300,9 @@ impl Mcp {
 
     /// Cancels all calls that the session waits for.
     pub(super) async fn cancel_calls(&self, client: &Client) {
-        for (task, _) in self.waited_for(client).await {
-            let _ = self.engine.cancel(&client.caller, &task).await;
-        }
+        let tasks = self.waited_for(client).await;
+        // Together: each may take as long as its agent may tidy up.
+        join_all(tasks.iter().map(|(task, _)| self.engine.cancel(&client.caller, task))).await;
     }
 
     /// The unfinished tasks of the session whose result it waits for, with their requests.

@@ -3,7 +3,7 @@
 //! A request that speaks of its own revision, in a header or in its `_meta`, stands for itself; any other
 //! begins a session or belongs to one.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{borrow::Cow, convert::Infallible, sync::Arc};
 
 use axum::{
     BoxError,
@@ -22,6 +22,7 @@ use nuncio_wire::{
     },
     sse,
 };
+use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
@@ -443,13 +444,14 @@ impl Exchange<'_> {
             }
             Some(_) => {}
         }
-        let member = match &*request.method {
-            "tools/call" | "prompts/get" => "name",
-            "resources/read" => "uri",
-            "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+        let Named { name, uri, task } = Named::read(request.params);
+        let (member, named) = match &*request.method {
+            "tools/call" | "prompts/get" => ("name", name),
+            "resources/read" => ("uri", uri),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => ("taskId", task),
             _ => return Ok(()),
         };
-        let Some(named) = string_member(request.params, member) else { return Ok(()) };
+        let Some(named) = named else { return Ok(()) };
         let Some(header) = self.headers.get("mcp-name") else {
             return Err(Fault::header("the Mcp-Name header is missing"));
         };
@@ -467,14 +469,14 @@ impl Exchange<'_> {
         if request.method != "tools/call" {
             return Ok(());
         }
-        let Some(name) = string_member(request.params, "name") else { return Ok(()) };
+        let Some(name) = Named::read(request.params).name else { return Ok(()) };
         let catalog = self.mcp.engine.catalog();
-        let mirrors = match catalog.surface().tool(&name) {
-            Some(tool) => mirrored(&tool.profile.input_schema),
-            None => match catalog.get(&name).ok().and_then(|agent| agent.profile.input_schema.clone()) {
-                Some(schema) => mirrored(&schema),
-                None => return Ok(()),
-            },
+        let mirrors = match (catalog.surface().tool(&name), catalog.get(&name)) {
+            (Some(tool), _) if tool.input.mirrors() => mirrored(&tool.profile.input_schema),
+            (None, Ok(agent)) if agent.input.as_ref().is_some_and(|input| input.mirrors()) => {
+                agent.profile.input_schema.as_ref().map(mirrored).unwrap_or_default()
+            }
+            _ => return Ok(()),
         };
         if mirrors.is_empty() {
             return Ok(());
@@ -569,10 +571,21 @@ fn accepted() -> HttpResponse<Body> {
     response
 }
 
-/// A member of the params that is a text.
-fn string_member(params: Option<&RawValue>, member: &str) -> Option<String> {
-    let params: Value = serde_json::from_str(params?.get()).ok()?;
-    params.get(member)?.as_str().map(str::to_owned)
+/// What a request is about, where its params name it: read without building the rest of them.
+#[derive(Default, Deserialize)]
+struct Named<'a> {
+    #[serde(borrow, default)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    uri: Option<Cow<'a, str>>,
+    #[serde(rename = "taskId", borrow, default)]
+    task: Option<Cow<'a, str>>,
+}
+
+impl<'a> Named<'a> {
+    fn read(params: Option<&'a RawValue>) -> Self {
+        params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
+    }
 }
 
 /// The request that an event id names.

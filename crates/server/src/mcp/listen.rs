@@ -28,8 +28,9 @@ use super::{Mcp, client::Client, resources::task_of, stream::Frame};
 /// Messages that may wait for a listener that does not read. Followers wait for room; what else changes is
 /// told when there is some.
 const WAITING: usize = 64;
-/// How often a session on a shared store is looked at for changes that were made elsewhere.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the session of a stream is looked at for changes that were made on another node. Requests of the
+/// session that come to this one are as good.
+const LOOK: Duration = Duration::from_secs(15);
 
 /// What a listener is told.
 pub(crate) struct ListenStream {
@@ -154,6 +155,7 @@ impl Listener {
         }
         let mut closing = self.mcp.engine.closing();
         let session = self.client.session.clone();
+        let shared = session.is_some() && self.mcp.engine.store().is_shared();
         let (mut ended, mut changed) = match &session {
             Some(session) => (session.ended(), session.changed()),
             None => (tokio::sync::watch::channel(false).1, tokio::sync::watch::channel(0).1),
@@ -194,7 +196,7 @@ impl Listener {
                 Ok(()) = changed.changed(), if session.is_some() => {}
                 Ok(()) = ended.changed(), if session.is_some() => break,
                 Some(_) = followers.join_next(), if !followers.is_empty() => {}
-                () = tokio::time::sleep(LOOK), if session.is_some() => {
+                () = tokio::time::sleep(LOOK), if shared => {
                     if let Some(session) = &session {
                         let _ = self.mcp.sessions.refresh(session).await;
                     }

@@ -152,9 +152,10 @@ impl TaskStream {
         }
     }
 
-    /// Tells the client where it goes on before there is anything to tell.
-    pub(super) fn prime(&mut self) {
-        let (id, retry) = (Some(self.cursor(0)), Some(self.mcp.options.retry));
+    /// Tells the client where it goes on before there is anything to tell: after the event before which the
+    /// stream begins.
+    pub(super) fn prime(&mut self, after: u64) {
+        let (id, retry) = (Some(self.cursor(after)), Some(self.mcp.options.retry));
         self.pending.push_front(Frame { id, data: vec![], retry });
     }
 

@@ -127,7 +127,7 @@ impl Mcp {
         stream.resume(&task, task.seq);
         stream.follower = Some(self.engine.follow(&client.caller, name, task.seq).await?);
         if client.session.as_ref().is_some_and(|session| session.is_kept()) {
-            stream.prime();
+            stream.prime(task.seq);
         }
         Ok(Answered::Call(CallStream::Task(Box::new(stream))))
     }

@@ -9,6 +9,7 @@ mod health;
 mod hostile;
 mod idempotency;
 mod limits;
+mod mcp;
 mod push;
 mod receiver;
 mod schema_0_1;

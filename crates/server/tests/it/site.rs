@@ -14,7 +14,7 @@ use std::{
 use async_trait::async_trait;
 use nuncio_engine::{
     Agent, AgentError, Answer as Answered, Catalog, Chunk, Engine, Level, Options, Outcome, Parts, Profile,
-    TaskContext,
+    Surface, TaskContext,
 };
 use nuncio_server::{Server, ServerOptions};
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -30,6 +30,9 @@ pub(crate) struct Setup {
     pub(crate) server: ServerOptions,
     pub(crate) store: SqliteOptions,
     pub(crate) folder: TempDir,
+    /// Agents beside the three that every site has.
+    pub(crate) agents: Vec<Arc<dyn Agent>>,
+    pub(crate) surface: Arc<Surface>,
 }
 
 pub(crate) struct Site {
@@ -54,15 +57,21 @@ impl Site {
             server: ServerOptions::default(),
             store: SqliteOptions { readers: 2, ..SqliteOptions::default() },
             folder: tempfile::tempdir().unwrap(),
+            agents: vec![],
+            surface: Arc::default(),
         };
         change(&mut setup);
-        let Setup { options, server, store, folder } = setup;
+        let Setup { options, server, store, folder, agents, surface } = setup;
         let runs = Arc::new(AtomicUsize::new(0));
         let mut catalog = Catalog::default();
         for profile in profiles() {
             catalog.add(Arc::new(Actor { profile, runs: Arc::clone(&runs) })).unwrap();
         }
+        for agent in agents {
+            catalog.add(agent).unwrap();
+        }
         catalog.set_default("actor").unwrap();
+        catalog.set_surface(surface);
         let store = open_in(folder.path(), store).await.expect("the folder is free");
         let engine = Engine::start(Parts { options, ..Parts::new(store, catalog) }).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -36,6 +36,11 @@ pub(crate) fn get(path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
     head("GET", path, &[("host", "localhost")], headers)
 }
 
+/// A request without a body, of any method.
+pub(crate) fn bare(method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+    head(method, path, &[("host", "localhost")], headers)
+}
+
 fn head(method: &str, path: &str, usual: &[(&str, &str)], headers: &[(&str, &str)]) -> Vec<u8> {
     let mut head = format!("{method} {path} HTTP/1.1\r\n");
     let given = |name: &str| headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -157,7 +162,8 @@ impl Socket {
         }
     }
 
-    async fn take(&mut self, length: usize) -> Option<Vec<u8>> {
+    /// So many bytes, unless the connection ends before.
+    pub(crate) async fn take(&mut self, length: usize) -> Option<Vec<u8>> {
         while self.buffer.len() < length {
             if self.read().await == 0 {
                 return None;
@@ -168,7 +174,7 @@ impl Socket {
     }
 }
 
-fn is_chunked(headers: &HeaderMap) -> bool {
+pub(crate) fn is_chunked(headers: &HeaderMap) -> bool {
     headers.get("transfer-encoding").is_some_and(|value| value == "chunked")
 }
 
