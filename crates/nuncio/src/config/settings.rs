@@ -154,6 +154,16 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("http.body-timeout", duration, "How long a request's body may take to arrive", server.limits.body_timeout),
     field!("http.keep-alive", duration, "How often a quiet stream says that it is alive", server.limits.keep_alive),
 
+    field!("mcp.max-sessions", whole, "Sessions of one caller at once", server.mcp.max_sessions),
+    field!("mcp.session-idle", duration, "A session that is not used for so long is forgotten", server.mcp.session_idle),
+    field!("mcp.max-subscriptions", whole, "Resources and tasks that one session, or one subscription, may follow", server.mcp.max_subscriptions),
+    field!("mcp.page-size", whole, "Entries on one page of a list", server.mcp.page_size),
+    field!("mcp.max-batch", whole, "Messages in one batch of 2025-03-26", server.mcp.max_batch),
+    field!("mcp.state-ttl", duration, "For how long a question of a stateless call can be answered", server.mcp.state_ttl),
+    field!("mcp.poll-interval", duration, "How often clients are told to ask for a task", server.mcp.poll_interval),
+    field!("mcp.retry", duration, "How long a client waits before it resumes a stream that was let go", server.mcp.retry),
+    field!("mcp.list-ttl", duration, "For how long clients may keep lists", server.mcp.list_ttl),
+
     field!("webhooks.concurrency", whole, "Deliveries under way at one time", outbox.concurrency),
     field!("webhooks.per-endpoint", whole, "The same, to one endpoint", outbox.per_endpoint),
     field!("webhooks.timeout", duration, "How long one attempt may take", outbox.timeout),

@@ -227,10 +227,12 @@ impl Mcp {
                 return Ok(Answered::Now(stream.input_required().await));
             }
         }
+        let mut follower = None;
         if !task.state.is_terminal() || !known {
             let after = if known { task.seq } else { 0 };
-            stream.follower = Some(self.engine.follow(&client.caller, &task_id.to_string(), after).await?);
+            follower = Some(self.engine.follow(&client.caller, &task_id.to_string(), after).await?);
         }
+        stream.follow(follower);
         if resumable && client.version >= Version::V2025_11_25 {
             stream.prime(0);
         }
@@ -272,7 +274,7 @@ impl Mcp {
             stream.disarm();
             return Ok(Answered::Now(stream.input_required().await));
         }
-        stream.follower = Some(self.engine.follow(&client.caller, name, before.seq).await?);
+        stream.follow(Some(self.engine.follow(&client.caller, name, before.seq).await?));
         Ok(Answered::Call(CallStream::Task(Box::new(stream))))
     }
 

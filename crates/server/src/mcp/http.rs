@@ -338,23 +338,20 @@ impl Exchange<'_> {
             }
             None => return Err(unknown()),
         };
-        // The response has no number of its own: whoever saw it has seen everything.
-        let over = seq == u64::MAX && about.state.is_terminal();
-        if seq > about.seq && !over {
+        if seq > about.seq {
             return Err(unknown());
         }
         let token = made.token.as_deref().and_then(Token::from_json);
         let named = (about.origin.id, about.origin.agent.clone());
         let mut stream = TaskStream::new(Arc::clone(self.mcp), client.clone(), id, named, token, purpose);
-        if over {
+        if about.state.is_terminal() && seq == about.seq {
+            // The response is the end of the log: whoever saw it has seen everything.
             stream.close();
             return Ok(stream);
         }
         let known = engine.get(&client.caller, task).await?;
         stream.resume(&known, seq);
-        if !(about.state.is_terminal() && seq == about.seq) {
-            stream.follower = Some(engine.follow(&client.caller, task, seq).await?);
-        }
+        stream.follow(Some(engine.follow(&client.caller, task, seq).await?));
         Ok(stream)
     }
 

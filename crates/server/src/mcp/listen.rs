@@ -23,7 +23,13 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-use super::{Mcp, client::Client, resources::task_of, stream::Frame};
+use super::{
+    Mcp,
+    client::Client,
+    resources::task_of,
+    session::{Seat, Tells},
+    stream::Frame,
+};
 
 /// Messages that may wait for a listener that does not read. Followers wait for room; what else changes is
 /// told when there is some.
@@ -155,6 +161,7 @@ impl Listener {
         }
         let mut closing = self.mcp.engine.closing();
         let session = self.client.session.clone();
+        let mut seat = session.as_ref().map(|session| session.sit(Tells::Session));
         let shared = session.is_some() && self.mcp.engine.store().is_shared();
         let (mut ended, mut changed) = match &session {
             Some(session) => (session.ended(), session.changed()),
@@ -195,6 +202,7 @@ impl Listener {
                 _ = closing.changed() => break,
                 Ok(()) = changed.changed(), if session.is_some() => {}
                 Ok(()) = ended.changed(), if session.is_some() => break,
+                () = taken(&mut seat) => break,
                 Some(_) = followers.join_next(), if !followers.is_empty() => {}
                 () = tokio::time::sleep(LOOK), if shared => {
                     if let Some(session) = &session {
@@ -352,6 +360,14 @@ impl Follows {
             });
         });
         self.send.send(Frame::plain(data)).await.map_err(drop)
+    }
+}
+
+/// Waits until another stream has taken the place; for ever where there is none to take.
+async fn taken(seat: &mut Option<Seat>) {
+    match seat {
+        Some(seat) => seat.taken().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nuncio_engine::{Caller, Engine, Error, Level, clock::Timestamp, store};
+use nuncio_engine::{Caller, Engine, Error, Level, TaskId, clock::Timestamp, store};
 use nuncio_wire::{
     jsonrpc::Id,
     mcp::{Capabilities, Fault, Version},
@@ -53,6 +53,41 @@ pub(crate) struct Session {
     changed: watch::Sender<u64>,
     /// Requests that the client does not want answered any more, newest last.
     cancelled: Mutex<VecDeque<Id>>,
+    /// The streams that are open here, by what they tell of. Each message goes on one stream, so a new one
+    /// takes the place of the old.
+    streams: Mutex<HashMap<Tells, watch::Sender<()>>>,
+}
+
+/// What a stream of a session tells of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Tells {
+    /// Whatever belongs to no call.
+    Session,
+    /// A task, to whoever waits for the answer to that request.
+    Task(TaskId, Id),
+}
+
+/// A stream's place in its session.
+pub(super) struct Seat {
+    session: Arc<Session>,
+    tells: Tells,
+    mine: watch::Receiver<()>,
+}
+
+impl Seat {
+    /// Waits until another stream has taken the place.
+    pub(super) async fn taken(&mut self) {
+        while self.mine.changed().await.is_ok() {}
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut streams = self.session.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if streams.get(&self.tells).is_some_and(|seat| seat.subscribe().same_channel(&self.mine)) {
+            streams.remove(&self.tells);
+        }
+    }
 }
 
 /// What changes in a session.
@@ -110,6 +145,7 @@ impl Session {
             ended: watch::Sender::new(false),
             changed: watch::Sender::new(0),
             cancelled: Mutex::default(),
+            streams: Mutex::default(),
         }
     }
 
@@ -147,6 +183,13 @@ impl Session {
     /// True from the end of the session on, as far as this node knows of it.
     pub(super) fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
+    }
+
+    /// Takes the place of the stream that tells of the same.
+    pub(super) fn sit(self: &Arc<Self>, tells: Tells) -> Seat {
+        let (seat, mine) = watch::channel(());
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).insert(tells.clone(), seat);
+        Seat { session: Arc::clone(self), tells, mine }
     }
 
     /// Whether it outlives its connection.

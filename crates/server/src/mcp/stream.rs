@@ -24,7 +24,14 @@ use nuncio_wire::{
 };
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use super::{Mcp, ask::question_id, client::Client, dispatch::Response, seal::Kept};
+use super::{
+    Mcp,
+    ask::question_id,
+    client::Client,
+    dispatch::Response,
+    seal::Kept,
+    session::{Seat, Tells},
+};
 
 /// How often one question is put to one client that answers it wrongly; then it counts as dismissed.
 const MAX_ASKS: u32 = 3;
@@ -114,7 +121,9 @@ pub(crate) struct TaskStream {
     pub(super) agent: String,
     pub(super) token: Option<Token>,
     pub(super) purpose: Purpose,
-    pub(super) follower: Option<Follower>,
+    follower: Option<Follower>,
+    /// Its place among the streams of its session.
+    seat: Option<Seat>,
     pending: VecDeque<Frame>,
     /// Questions that were open when the log went up to `known`: those before it are put only if they are.
     known: u64,
@@ -123,6 +132,8 @@ pub(crate) struct TaskStream {
     /// Whether a question came by in a stateless call.
     asked: bool,
     done: bool,
+    /// The number of the task's last event, once it has ended.
+    end: Option<u64>,
 }
 
 impl TaskStream {
@@ -143,13 +154,22 @@ impl TaskStream {
             token,
             purpose,
             follower: None,
+            seat: None,
             pending: VecDeque::new(),
             known: 0,
             open: HashSet::new(),
             asks: HashMap::new(),
             asked: false,
             done: false,
+            end: None,
         }
+    }
+
+    /// Follows the task from there on, in place of an older stream that answers the same request.
+    pub(super) fn follow(&mut self, follower: Option<Follower>) {
+        let tells = Tells::Task(self.task, self.id.clone());
+        self.seat = self.client.session.as_ref().map(|session| session.sit(tells));
+        self.follower = follower;
     }
 
     /// Tells the client where it goes on before there is anything to tell: after the event before which the
@@ -200,7 +220,15 @@ impl TaskStream {
                 let response = self.finish().await;
                 return Some(self.last(response));
             };
-            match follower.next().await {
+            let next = match &mut self.seat {
+                None => follower.next().await,
+                Some(seat) => tokio::select! {
+                    next = follower.next() => next,
+                    // Its client has come again.
+                    () = seat.taken() => return None,
+                },
+            };
+            match next {
                 Ok(Next::Batch(Batch { first_seq, entries })) => self.take(first_seq, &entries),
                 Ok(Next::End) => self.follower = None,
                 // A session's client comes again, with the cursor of what it saw.
@@ -330,20 +358,23 @@ impl TaskStream {
         }
     }
 
-    /// The response ends the stream.
+    /// The response ends the stream. It is the end of the task's log, where the task has ended.
     fn last(&mut self, response: Response) -> Frame {
         self.done = true;
         if let Purpose::Stateless { guard, .. } = &mut self.purpose {
             guard.disarm();
         }
-        let id = (!self.is_stateless()).then(|| self.cursor(u64::MAX));
+        let id = self.end.filter(|_| !self.is_stateless()).map(|seq| self.cursor(seq));
         Frame { id, data: response.body, retry: None }
     }
 
     /// The result of the task, which has ended.
     pub(super) async fn finish(&mut self) -> Response {
         match self.mcp.engine.get(&self.client.caller, &self.task.to_string()).await {
-            Ok(task) => self.response(&task),
+            Ok(task) => {
+                self.end = Some(task.seq);
+                self.response(&task)
+            }
             Err(error) => Response::fault(Some(&self.id), error.into()),
         }
     }

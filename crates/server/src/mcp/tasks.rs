@@ -125,7 +125,7 @@ impl Mcp {
             return Ok(Answered::Now(stream.response(&task)));
         }
         stream.resume(&task, task.seq);
-        stream.follower = Some(self.engine.follow(&client.caller, name, task.seq).await?);
+        stream.follow(Some(self.engine.follow(&client.caller, name, task.seq).await?));
         if client.session.as_ref().is_some_and(|session| session.is_kept()) {
             stream.prime(task.seq);
         }
