@@ -5,22 +5,23 @@
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Chunk, Level, Outcome, Part, Profile, TaskContext};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{AgentOptions, pace::Pace};
 
 const STEPS: u32 = 50;
+const MOST_STEPS: u32 = 1_000;
 const DETAIL_EVERY: u32 = 5;
 const WARNING_EVERY: u32 = 10;
 
-/// Does fifty steps of simulated work.
+/// Does fifty steps of simulated work, or as many as it is told.
 #[derive(Debug, Clone)]
 pub struct LongRunningAgent {
     pace: Pace,
 }
 
 impl LongRunningAgent {
-    /// An agent whose fifty steps are as long as the options say.
+    /// An agent whose steps are as long as the options say.
     pub fn new(options: &AgentOptions) -> Self {
         Self { pace: Pace::new(options) }
     }
@@ -34,8 +35,19 @@ impl Agent for LongRunningAgent {
             "Does 50 steps of simulated work, with progress and a log line for each. Disconnect, or restart \
              the server: it goes on where it was.",
         );
-        profile.input_schema = Some(json!({ "type": "object", "properties": {} }));
-        profile.time_limit = Some(self.pace.limit(STEPS));
+        profile.input_schema = Some(json!({
+            "type": "object",
+            "properties": {
+                "steps": {
+                    "type": "integer",
+                    "description": "How many steps.",
+                    "minimum": 1,
+                    "maximum": MOST_STEPS,
+                    "default": STEPS,
+                }
+            },
+        }));
+        profile.time_limit = Some(self.pace.limit(MOST_STEPS));
         let skill = &mut profile.skills[0];
         skill.id = "long_work".into();
         skill.name = "Long work".into();
@@ -45,18 +57,27 @@ impl Agent for LongRunningAgent {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        for n in 1..=STEPS {
+        let steps = match cx.argument("steps") {
+            None | Some(Value::Null) => STEPS,
+            Some(given) => match given.as_u64().and_then(|given| u32::try_from(given).ok()) {
+                Some(steps @ 1..=MOST_STEPS) => steps,
+                _ => {
+                    return Ok(Outcome::Rejected(format!("steps: 1 to {MOST_STEPS} are wanted, not {given}")));
+                }
+            },
+        };
+        for n in 1..=steps {
             let level = if n % WARNING_EVERY == 0 { Level::Warning } else { Level::Info };
             // Said outside the step: a step that is begun again would say it again.
-            cx.log(level, format!("Processing step {n}/{STEPS} ({}%)", n * 100 / STEPS)).await?;
+            cx.log(level, format!("Processing step {n}/{steps} ({}%)", n * 100 / steps)).await?;
             if n % DETAIL_EVERY == 0 {
                 cx.log(Level::Debug, format!("{} steps are journaled", n - 1)).await?;
             }
             cx.step(&format!("step-{n}"), async |step| self.pace.work(&step).await).await?;
-            cx.progress(n.into(), Some(STEPS.into()), format!("Step {n} of {STEPS} is done")).await?;
+            cx.progress(n.into(), Some(steps.into()), format!("Step {n} of {steps} is done")).await?;
         }
-        let result = Part::data(json!({ "steps": STEPS }));
+        let result = Part::data(json!({ "steps": steps }));
         cx.artifact(Chunk::parts("result", vec![result]).named("Result").last()).await?;
-        Ok(Outcome::said(format!("All {STEPS} steps are done.")))
+        Ok(Outcome::said(format!("All {steps} steps are done.")))
     }
 }

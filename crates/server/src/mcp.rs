@@ -6,6 +6,7 @@
 //! the store; a stream of a call is its task's log from a cursor, so that both outlive the process.
 
 mod ask;
+mod batch;
 mod call;
 mod client;
 mod dispatch;
@@ -14,13 +15,16 @@ mod handler;
 pub(crate) mod http;
 mod listen;
 mod lists;
+mod mirror;
 mod options;
 mod pipe;
 mod resources;
+mod resume;
 mod seal;
 mod session;
 pub(crate) mod sse;
 mod stream;
+mod task_stream;
 mod tasks;
 
 use std::sync::Arc;

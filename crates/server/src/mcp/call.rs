@@ -25,7 +25,8 @@ use super::{
     handler::{Along, Handling},
     resources::task_uri,
     seal::digest,
-    stream::{CallStream, CancelOnDrop, Purpose, TaskStream},
+    stream::CallStream,
+    task_stream::{CancelOnDrop, Purpose, TaskStream},
 };
 
 /// What a task keeps of the request that made it, for whoever resumes its stream.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use nuncio_engine::{Caller, Level, surface::Abilities};
-use nuncio_wire::mcp::{Capabilities, Version};
+use nuncio_wire::mcp::{Capabilities, Fault, Meta, Version};
+use serde_json::Value;
 
 use super::session::Session;
 
@@ -40,5 +41,28 @@ impl Client {
     /// The conversation that its calls belong to.
     pub(super) fn context(&self) -> Option<String> {
         self.session.as_ref().map(|session| session.context().to_owned())
+    }
+
+    /// Who sends a request that stands for itself. The outer error is a request that is none; the inner one is
+    /// told only when the headers agree.
+    pub(super) fn stateless(caller: &Caller, meta: &Meta) -> Result<Result<Self, Fault>, Fault> {
+        let missing = |what: &str| {
+            Fault::params(format!("_meta: {what} is missing: MCP 2026-07-28 wants it with every request"))
+                .status(400)
+        };
+        let Some(name) = &meta.version else {
+            return Err(missing("io.modelcontextprotocol/protocolVersion"));
+        };
+        let version = match Version::parse(name).filter(|version| version.is_stateless()) {
+            Some(version) => version,
+            None => return Ok(Err(Fault::version(name))),
+        };
+        match &meta.capabilities {
+            Some(Value::Object(_)) => {}
+            Some(_) => return Err(Fault::params("_meta: clientCapabilities: expected an object").status(400)),
+            None => return Err(missing("io.modelcontextprotocol/clientCapabilities")),
+        }
+        let (caller, capabilities) = (caller.clone(), meta.capabilities(version));
+        Ok(Ok(Self { version, caller, capabilities, session: None, level: meta.level }))
     }
 }

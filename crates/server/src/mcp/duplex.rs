@@ -23,7 +23,6 @@ use super::{
     Mcp,
     client::Client,
     dispatch::{Answered, Request, Response},
-    http::stateless_client,
     session::Session,
 };
 
@@ -145,11 +144,11 @@ impl Duplex {
     async fn request(&mut self, id: &Id, method: &str, params: Option<&RawValue>) -> Result<(), Fault> {
         let meta = meta_of(params)?;
         let client = match (&meta.version, &self.client) {
-            (Some(_), _) => stateless_client(&self.caller, &meta)??,
+            (Some(_), _) => Client::stateless(&self.caller, &meta)??,
             (None, _) if method == "initialize" => return self.initialize(id, read(params)?).await,
             (None, Some(client)) => client.clone(),
             // A client that only speaks 2026-07-28 forgot something; one that does not has to begin.
-            (None, None) if method == "server/discover" => stateless_client(&self.caller, &meta)??,
+            (None, None) if method == "server/discover" => Client::stateless(&self.caller, &meta)??,
             (None, None) => {
                 return Err(Fault::request(format!(
                     "{method} came before initialize, and without the _meta of MCP 2026-07-28"

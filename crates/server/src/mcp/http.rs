@@ -3,7 +3,7 @@
 //! A request that speaks of its own revision, in a header or in its `_meta`, stands for itself; any other
 //! begins a session or belongs to one.
 
-use std::{borrow::Cow, convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc};
 
 use axum::{
     BoxError,
@@ -12,27 +12,22 @@ use axum::{
         HeaderMap, HeaderValue, Method, Request as HttpRequest, Response as HttpResponse, StatusCode, header,
     },
 };
-use futures_util::{StreamExt, future::join_all, stream};
+use futures_util::stream;
 use nuncio_engine::Caller;
 use nuncio_wire::{
     jsonrpc::{self, Id, Message, Messages},
-    mcp::{
-        Capabilities, Fault, Initialize, Meta, Token, Version, decode_value, meta_of, mirrored, read,
-        same_value, value_at,
-    },
+    mcp::{Capabilities, Fault, Initialize, Meta, Version, meta_of, read},
     sse,
 };
-use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{
     Mcp,
-    call::Made,
     client::Client,
     dispatch::{Answered, Request, Response},
     listen::ListenStream,
-    stream::{CallStream, Frame, Purpose, TaskStream},
+    mirror,
+    stream::{CallStream, Frame},
 };
 use crate::{
     app::App,
@@ -68,9 +63,9 @@ where
 }
 
 /// One HTTP request.
-struct Exchange<'a> {
-    app: &'a Arc<App>,
-    mcp: &'a Arc<Mcp>,
+pub(super) struct Exchange<'a> {
+    pub(super) app: &'a Arc<App>,
+    pub(super) mcp: &'a Arc<Mcp>,
     headers: &'a HeaderMap,
     caller: Caller,
 }
@@ -135,8 +130,8 @@ impl Exchange<'_> {
         meta: Result<Meta, Fault>,
     ) -> Result<HttpResponse<Body>, Fault> {
         let meta = meta.map_err(|fault| fault.status(400))?;
-        let client = stateless_client(&self.caller, &meta)?;
-        self.check_headers(request, &meta)?;
+        let client = Client::stateless(&self.caller, &meta)?;
+        mirror::check_headers(self.headers, request, &meta)?;
         let client = client?;
         let Some(id) = request.id.clone().filter(|id| *id != Id::null()) else {
             if request.id.is_some() {
@@ -144,7 +139,7 @@ impl Exchange<'_> {
             }
             return Ok(accepted());
         };
-        self.check_mirrored(request)?;
+        mirror::check_arguments(self.mcp.engine.catalog(), self.headers, request)?;
         let place = self.app.place_for_stream()?;
         let request = Request { id, method: &request.method, params: request.params, meta };
         let answered = self.mcp.answer(&client, request).await;
@@ -216,84 +211,6 @@ impl Exchange<'_> {
         Ok(Client { version, caller, capabilities, session: Some(session), level: None })
     }
 
-    /// Several messages at once (2025-03-26): the answers come together, or as one stream.
-    async fn batch(
-        &self,
-        client: &Client,
-        batch: Vec<Result<Message<'_>, jsonrpc::RequestError>>,
-    ) -> Result<HttpResponse<Body>, Fault> {
-        let max = self.mcp.options.max_batch;
-        if batch.is_empty() {
-            return Err(Fault::request("an empty batch"));
-        }
-        if batch.len() > max {
-            return Err(Fault::request(format!("a batch has at most {max} messages (max_batch)")));
-        }
-        let place = self.app.place_for_stream()?;
-        let answers = join_all(batch.into_iter().map(|message| async {
-            match message {
-                Err(error) => {
-                    let fault = Fault::new(error.code(), error.message);
-                    Some(Answered::Now(Response::fault(error.id.as_ref(), fault)))
-                }
-                Ok(Message::Response(response)) => {
-                    let taken = self.mcp.take_response(client, response).await;
-                    taken.err().map(|fault| Answered::Now(Response::fault(None, fault)))
-                }
-                Ok(Message::Request(request)) => {
-                    let Some(id) = request.id else {
-                        self.mcp.notified(client, &request.method, request.params).await;
-                        return None;
-                    };
-                    let answered = match (&*request.method, meta_of(request.params)) {
-                        ("initialize", _) => {
-                            let fault = Fault::request("initialize stands alone, not in a batch");
-                            Answered::Now(Response::fault(Some(&id), fault))
-                        }
-                        (_, Err(fault)) => Answered::Now(Response::fault(Some(&id), fault)),
-                        (method, Ok(meta)) => {
-                            self.mcp
-                                .answer(client, Request { id, method, params: request.params, meta })
-                                .await
-                        }
-                    };
-                    Some(answered)
-                }
-            }
-        }))
-        .await;
-        let (mut now, mut streams) = (vec![], vec![]);
-        for answered in answers.into_iter().flatten() {
-            match answered {
-                Answered::Now(response) => now.push(response.body),
-                Answered::Call(call) => streams.push(call),
-                Answered::Listen(_) => {}
-            }
-        }
-        if now.is_empty() && streams.is_empty() {
-            return Ok(accepted());
-        }
-        if streams.is_empty() {
-            let mut out = vec![b'['];
-            out.extend(now.join(&b','));
-            out.push(b']');
-            return Ok(respond(Response::result(out)));
-        }
-        let told = stream::iter(now).map(Frame::plain);
-        let calls = streams.into_iter().map(|call| {
-            Box::pin(stream::unfold(
-                call,
-                |mut call| async move { call.next().await.map(|frame| (frame, call)) },
-            ))
-        });
-        let frames = told.chain(stream::select_all(calls));
-        let body = frames.map(move |frame| {
-            let _ = &place;
-            Ok::<_, Infallible>(Bytes::from(written(&frame)))
-        });
-        Ok(event_stream(Body::from_stream(body)))
-    }
-
     /// Opens the session's own stream, or goes on with one that was lost.
     async fn get(&self) -> Result<HttpResponse<Body>, Fault> {
         if self.header(SESSION).is_none() {
@@ -312,47 +229,15 @@ impl Exchange<'_> {
         let place = self.app.place_for_stream()?;
         let session = client.session.as_ref().map(|session| session.id().to_owned());
         let answered = match self.header("last-event-id").filter(|id| !id.is_empty()) {
-            Some(cursor) => Answered::Call(CallStream::Task(Box::new(self.resume(&client, cursor).await?))),
+            Some(cursors) if cursors.contains(',') => {
+                return self.resume_batch(&client, cursors, place).await;
+            }
+            Some(cursor) => {
+                Answered::Call(CallStream::Task(Box::new(self.mcp.resume(&client, cursor).await?)))
+            }
             None => Answered::Listen(Box::new(self.mcp.listen_in_session(&client))),
         };
         Ok(self.answer(answered, place, session.as_deref()))
-    }
-
-    /// The stream of a call, after what its client has seen. Only that stream, and only this session's.
-    async fn resume(&self, client: &Client, cursor: &str) -> Result<TaskStream, Fault> {
-        let unknown = || Fault::request(format!("Last-Event-ID: {cursor:?} is not an event of this session"));
-        let mut words = cursor.splitn(3, '.');
-        let (task, seq, request) = (words.next(), words.next(), words.next());
-        let (Some(task), Some(Ok(seq))) = (task, seq.map(str::parse::<u64>)) else { return Err(unknown()) };
-        let engine = &self.mcp.engine;
-        let about = engine.about(&client.caller, task).await.map_err(|error| match Fault::from(&error) {
-            fault if fault.status == 503 => fault,
-            _ => unknown(),
-        })?;
-        let made = about.request.as_ref().and_then(Made::read).ok_or_else(unknown)?;
-        // `tasks/result` is asked for from any session; a call belongs to the one that made it.
-        let (id, purpose) = match request {
-            Some(hex) => (request_in(hex).ok_or_else(unknown)?, Purpose::Result),
-            None if made.session == client.context() => {
-                (Id::from_json(&made.id).ok_or_else(unknown)?, Purpose::Call)
-            }
-            None => return Err(unknown()),
-        };
-        if seq > about.seq {
-            return Err(unknown());
-        }
-        let token = made.token.as_deref().and_then(Token::from_json);
-        let named = (about.origin.id, about.origin.agent.clone());
-        let mut stream = TaskStream::new(Arc::clone(self.mcp), client.clone(), id, named, token, purpose);
-        if about.state.is_terminal() && seq == about.seq {
-            // The response is the end of the log: whoever saw it has seen everything.
-            stream.close();
-            return Ok(stream);
-        }
-        let known = engine.get(&client.caller, task).await?;
-        stream.resume(&known, seq);
-        stream.follow(Some(engine.follow(&client.caller, task, seq).await?));
-        Ok(stream)
     }
 
     /// Ends a session: what it waits for is cancelled, its tasks go on.
@@ -415,109 +300,6 @@ impl Exchange<'_> {
             (None, Some(_)) => false,
         }
     }
-
-    /// Headers repeat what the body says, for whoever only sees those.
-    fn check_headers(&self, request: &jsonrpc::Request<'_>, meta: &Meta) -> Result<(), Fault> {
-        let said = meta.version.as_deref().unwrap_or_default();
-        match self.header(VERSION) {
-            None => return Err(Fault::header("the MCP-Protocol-Version header is missing")),
-            Some(version) if version != said => {
-                return Err(Fault::header(format!(
-                    "MCP-Protocol-Version says {version:?}, and _meta says {said:?}"
-                )));
-            }
-            Some(_) => {}
-        }
-        if request.id.is_none() {
-            return Ok(());
-        }
-        match self.header("mcp-method") {
-            None => return Err(Fault::header("the Mcp-Method header is missing")),
-            Some(method) if method != request.method => {
-                return Err(Fault::header(format!(
-                    "Mcp-Method says {method:?}, and the body says {:?}",
-                    request.method
-                )));
-            }
-            Some(_) => {}
-        }
-        let Named { name, uri, task } = Named::read(request.params);
-        let (member, named) = match &*request.method {
-            "tools/call" | "prompts/get" => ("name", name),
-            "resources/read" => ("uri", uri),
-            "tasks/get" | "tasks/update" | "tasks/cancel" => ("taskId", task),
-            _ => return Ok(()),
-        };
-        let Some(named) = named else { return Ok(()) };
-        let Some(header) = self.headers.get("mcp-name") else {
-            return Err(Fault::header("the Mcp-Name header is missing"));
-        };
-        match decode_value(header.as_bytes()) {
-            Some(name) if name == named => Ok(()),
-            Some(name) => {
-                Err(Fault::header(format!("Mcp-Name says {name:?}, and params.{member} says {named:?}")))
-            }
-            None => Err(Fault::header("Mcp-Name: it has characters that no header may have, or is damaged")),
-        }
-    }
-
-    /// Arguments that a tool wants repeated in headers.
-    fn check_mirrored(&self, request: &jsonrpc::Request<'_>) -> Result<(), Fault> {
-        if request.method != "tools/call" {
-            return Ok(());
-        }
-        let Some(name) = Named::read(request.params).name else { return Ok(()) };
-        let catalog = self.mcp.engine.catalog();
-        let mirrors = match (catalog.surface().tool(&name), catalog.get(&name)) {
-            (Some(tool), _) if tool.input.mirrors() => mirrored(&tool.profile.input_schema),
-            (None, Ok(agent)) if agent.input.as_ref().is_some_and(|input| input.mirrors()) => {
-                agent.profile.input_schema.as_ref().map(mirrored).unwrap_or_default()
-            }
-            _ => return Ok(()),
-        };
-        if mirrors.is_empty() {
-            return Ok(());
-        }
-        let params: Value =
-            request.params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        for (name, path) in mirrors {
-            let argument = value_at(&params["arguments"], &path);
-            let header = self.headers.get(format!("mcp-param-{name}").to_ascii_lowercase());
-            let agree = match (header.map(|header| decode_value(header.as_bytes())), argument) {
-                (None, None) => true,
-                (Some(Some(said)), Some(meant)) => same_value(&said, meant),
-                _ => false,
-            };
-            if !agree {
-                return Err(Fault::header(format!(
-                    "Mcp-Param-{name} does not say what the argument {} says",
-                    path.join(".")
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Who sends a request that stands for itself. The outer error is a request that is none; the inner one is
-/// told only when the headers agree.
-pub(super) fn stateless_client(caller: &Caller, meta: &Meta) -> Result<Result<Client, Fault>, Fault> {
-    let missing = |what: &str| {
-        Fault::params(format!("_meta: {what} is missing: MCP 2026-07-28 wants it with every request"))
-            .status(400)
-    };
-    let Some(name) = &meta.version else { return Err(missing("io.modelcontextprotocol/protocolVersion")) };
-    let version = match Version::parse(name).filter(|version| version.is_stateless()) {
-        Some(version) => version,
-        None => return Ok(Err(Fault::version(name))),
-    };
-    match &meta.capabilities {
-        Some(Value::Object(_)) => {}
-        Some(_) => return Err(Fault::params("_meta: clientCapabilities: expected an object").status(400)),
-        None => return Err(missing("io.modelcontextprotocol/clientCapabilities")),
-    }
-    let (caller, capabilities) = (caller.clone(), meta.capabilities(version));
-    Ok(Ok(Client { version, caller, capabilities, session: None, level: meta.level }))
 }
 
 enum Source {
@@ -535,7 +317,7 @@ impl Source {
 }
 
 /// A message as an event.
-fn written(frame: &Frame) -> Vec<u8> {
+pub(super) fn written(frame: &Frame) -> Vec<u8> {
     let mut out = Vec::with_capacity(frame.data.len() + 96);
     if let Some(retry) = frame.retry {
         out.extend_from_slice(format!("retry: {}\n", retry.as_millis()).as_bytes());
@@ -550,7 +332,7 @@ fn written(frame: &Frame) -> Vec<u8> {
 }
 
 /// A whole response over HTTP.
-fn respond(response: Response) -> HttpResponse<Body> {
+pub(super) fn respond(response: Response) -> HttpResponse<Body> {
     let fault = response.fault;
     let mut http = rpc::json(response.body);
     if let Some(fault) = fault {
@@ -562,35 +344,8 @@ fn respond(response: Response) -> HttpResponse<Body> {
     http
 }
 
-fn accepted() -> HttpResponse<Body> {
+pub(super) fn accepted() -> HttpResponse<Body> {
     let mut response = HttpResponse::new(Body::empty());
     *response.status_mut() = StatusCode::ACCEPTED;
     response
-}
-
-/// What a request is about, where its params name it: read without building the rest of them.
-#[derive(Default, Deserialize)]
-struct Named<'a> {
-    #[serde(borrow, default)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    uri: Option<Cow<'a, str>>,
-    #[serde(rename = "taskId", borrow, default)]
-    task: Option<Cow<'a, str>>,
-}
-
-impl<'a> Named<'a> {
-    fn read(params: Option<&'a RawValue>) -> Self {
-        params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
-    }
-}
-
-/// The request that an event id names.
-fn request_in(hex: &str) -> Option<Id> {
-    if !hex.len().is_multiple_of(2) || hex.len() > 2 * Id::MAX_LEN || !hex.is_ascii() {
-        return None;
-    }
-    let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16));
-    let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok()?;
-    Id::from_json(std::str::from_utf8(&bytes).ok()?)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nuncio_engine::{Error, List, Task};
 use nuncio_wire::{
     json,
-    jsonrpc::Id,
+    jsonrpc::{self, Id},
     mcp::{self, Capabilities, Fault, Page, TaskView, Token, Update, Version, answer_in_result, write_task},
 };
 
@@ -15,7 +15,8 @@ use super::{
     call::Made,
     client::Client,
     dispatch::{Answered, Request, Response},
-    stream::{CallStream, Purpose, TaskStream},
+    stream::CallStream,
+    task_stream::{Purpose, TaskStream},
 };
 
 impl Mcp {
@@ -62,7 +63,7 @@ impl Mcp {
                         self.give_answer(client, name, question, answer).await?;
                     }
                 }
-                done(self.result(version, id, |_| {}))
+                done(acknowledged(id))
             }
             _ => self.task_result(client, id, name).await,
         }
@@ -102,12 +103,12 @@ impl Mcp {
             Ok(task) => task,
             // The extension wants the same answer whether it was in time or not; 2025-11-25 does not.
             Err(Error::NotCancelable(_)) if version.is_stateless() => {
-                return Ok(self.result(version, id, |_| {}));
+                return Ok(acknowledged(id));
             }
             Err(error) => return Err(error.into()),
         };
         if version.is_stateless() {
-            return Ok(self.result(version, id, |_| {}));
+            return Ok(acknowledged(id));
         }
         let view = self.view(client, &task, true);
         Ok(self.result(version, id, |result| write_task(result, &task, view)))
@@ -146,4 +147,14 @@ impl Mcp {
             result.optional("nextCursor", listed.next_page_token.as_ref());
         }))
     }
+}
+
+/// The answer that something was heard (2026-07-28). With nothing else in it: rmcp takes one with a `_meta` for
+/// the result of a tool.
+fn acknowledged(id: &Id) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    jsonrpc::write_result(&mut out, id, |out| {
+        json::object(out, |result| result.value("resultType", "complete"));
+    });
+    out
 }

@@ -1,0 +1,130 @@
+//! Several messages at once (2025-03-26): the answers come together, or as one stream.
+
+use std::convert::Infallible;
+
+use axum::{
+    body::{Body, Bytes},
+    http::Response as HttpResponse,
+};
+use futures_util::{StreamExt, future::join_all, stream};
+use nuncio_wire::{
+    jsonrpc::{self, Message},
+    mcp::{Fault, meta_of},
+};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{
+    client::Client,
+    dispatch::{Answered, Request, Response},
+    http::{Exchange, accepted, respond, written},
+    stream::{CallStream, Frame},
+};
+use crate::stream::event_stream;
+
+impl Exchange<'_> {
+    /// Several messages at once (2025-03-26): the answers come together, or as one stream.
+    pub(super) async fn batch(
+        &self,
+        client: &Client,
+        batch: Vec<Result<Message<'_>, jsonrpc::RequestError>>,
+    ) -> Result<HttpResponse<Body>, Fault> {
+        let max = self.mcp.options.max_batch;
+        if batch.is_empty() {
+            return Err(Fault::request("an empty batch"));
+        }
+        if batch.len() > max {
+            return Err(Fault::request(format!("a batch has at most {max} messages (max_batch)")));
+        }
+        let place = self.app.place_for_stream()?;
+        let answers = join_all(batch.into_iter().map(|message| async {
+            match message {
+                Err(error) => {
+                    let fault = Fault::new(error.code(), error.message);
+                    Some(Answered::Now(Response::fault(error.id.as_ref(), fault)))
+                }
+                Ok(Message::Response(response)) => {
+                    let taken = self.mcp.take_response(client, response).await;
+                    taken.err().map(|fault| Answered::Now(Response::fault(None, fault)))
+                }
+                Ok(Message::Request(request)) => {
+                    let Some(id) = request.id else {
+                        self.mcp.notified(client, &request.method, request.params).await;
+                        return None;
+                    };
+                    let answered = match (&*request.method, meta_of(request.params)) {
+                        ("initialize", _) => {
+                            let fault = Fault::request("initialize stands alone, not in a batch");
+                            Answered::Now(Response::fault(Some(&id), fault))
+                        }
+                        (_, Err(fault)) => Answered::Now(Response::fault(Some(&id), fault)),
+                        (method, Ok(meta)) => {
+                            self.mcp
+                                .answer(client, Request { id, method, params: request.params, meta })
+                                .await
+                        }
+                    };
+                    Some(answered)
+                }
+            }
+        }))
+        .await;
+        let (mut now, mut streams) = (vec![], vec![]);
+        for answered in answers.into_iter().flatten() {
+            match answered {
+                Answered::Now(response) => now.push(response.body),
+                Answered::Call(call) => streams.push(call),
+                Answered::Listen(_) => {}
+            }
+        }
+        if now.is_empty() && streams.is_empty() {
+            return Ok(accepted());
+        }
+        if streams.is_empty() {
+            let mut out = vec![b'['];
+            out.extend(now.join(&b','));
+            out.push(b']');
+            return Ok(respond(Response::result(out)));
+        }
+        Ok(together(now, streams, place))
+    }
+
+    /// The rest of a batch's stream: the id of an event names a cursor for each of its calls.
+    pub(super) async fn resume_batch(
+        &self,
+        client: &Client,
+        cursors: &str,
+        place: OwnedSemaphorePermit,
+    ) -> Result<HttpResponse<Body>, Fault> {
+        let max = self.mcp.options.max_batch;
+        if cursors.split(',').count() > max {
+            return Err(Fault::request(format!("a batch has at most {max} messages (max_batch)")));
+        }
+        let mut streams = vec![];
+        for cursor in cursors.split(',') {
+            streams.push(CallStream::Task(Box::new(self.mcp.resume(client, cursor).await?)));
+        }
+        Ok(together(vec![], streams, place))
+    }
+}
+
+/// One stream of several calls. The id of each event is that of the last event of each call, so that all of them
+/// are taken up again.
+fn together(now: Vec<Vec<u8>>, calls: Vec<CallStream>, place: OwnedSemaphorePermit) -> HttpResponse<Body> {
+    let mut cursors = vec![None; calls.len()];
+    let told = stream::iter(now).map(|data| (None, Frame::plain(data)));
+    let calls = calls.into_iter().enumerate().map(|(n, call)| {
+        Box::pin(stream::unfold(call, move |mut call| async move {
+            call.next().await.map(|frame| ((Some(n), frame), call))
+        }))
+    });
+    let body = told.chain(stream::select_all(calls)).map(move |(call, mut frame)| {
+        let _ = &place;
+        if let (Some(call), Some(id)) = (call, frame.id.take()) {
+            cursors[call] = Some(id);
+            // Nothing of a call was seen as long as its first event has not come: then there is no way back to it.
+            frame.id = cursors.iter().cloned().collect::<Option<Vec<_>>>().map(|all| all.join(","));
+        }
+        Ok::<_, Infallible>(Bytes::from(written(&frame)))
+    });
+    event_stream(Body::from_stream(body))
+}

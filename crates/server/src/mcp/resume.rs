@@ -1,0 +1,77 @@
+//! Streams that are taken up again (to 2025-11-25). The id of an event says which task and where in its log; what
+//! else the stream needs, the task has kept.
+
+use std::sync::Arc;
+
+use nuncio_engine::TaskId;
+use nuncio_wire::{
+    jsonrpc::Id,
+    mcp::{Fault, Token},
+};
+
+use super::{
+    Mcp,
+    call::Made,
+    client::Client,
+    task_stream::{Purpose, TaskStream},
+};
+
+/// The id of an event: of a call, or of `tasks/result`, whose request is named as well.
+pub(super) fn event_id(task: TaskId, seq: u64, result: Option<&Id>) -> String {
+    match result {
+        None => format!("{task}.{seq}"),
+        Some(id) => {
+            let id = id.as_json().bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+            format!("{task}.{seq}.{id}")
+        }
+    }
+}
+
+impl Mcp {
+    /// The stream of a call, after what its client has seen. Only that stream, and only this session's.
+    pub(super) async fn resume(self: &Arc<Self>, client: &Client, cursor: &str) -> Result<TaskStream, Fault> {
+        let unknown = || Fault::request(format!("Last-Event-ID: {cursor:?} is not an event of this session"));
+        let mut words = cursor.splitn(3, '.');
+        let (task, seq, request) = (words.next(), words.next(), words.next());
+        let (Some(task), Some(Ok(seq))) = (task, seq.map(str::parse::<u64>)) else { return Err(unknown()) };
+        let engine = &self.engine;
+        let about = engine.about(&client.caller, task).await.map_err(|error| match Fault::from(&error) {
+            fault if fault.status == 503 => fault,
+            _ => unknown(),
+        })?;
+        let made = about.request.as_ref().and_then(Made::read).ok_or_else(unknown)?;
+        // `tasks/result` is asked for from any session; a call belongs to the one that made it.
+        let (id, purpose) = match request {
+            Some(hex) => (request_in(hex).ok_or_else(unknown)?, Purpose::Result),
+            None if made.session == client.context() => {
+                (Id::from_json(&made.id).ok_or_else(unknown)?, Purpose::Call)
+            }
+            None => return Err(unknown()),
+        };
+        if seq > about.seq {
+            return Err(unknown());
+        }
+        let token = made.token.as_deref().and_then(Token::from_json);
+        let named = (about.origin.id, about.origin.agent.clone());
+        let mut stream = TaskStream::new(Arc::clone(self), client.clone(), id, named, token, purpose);
+        if about.state.is_terminal() && seq == about.seq {
+            // The response is the end of the log: whoever saw it has seen everything.
+            stream.close();
+            return Ok(stream);
+        }
+        let known = engine.get(&client.caller, task).await?;
+        stream.resume(&known, seq);
+        stream.follow(Some(engine.follow(&client.caller, task, seq).await?));
+        Ok(stream)
+    }
+}
+
+/// The request that an event id names.
+fn request_in(hex: &str) -> Option<Id> {
+    if !hex.len().is_multiple_of(2) || hex.len() > 2 * Id::MAX_LEN || !hex.is_ascii() {
+        return None;
+    }
+    let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16));
+    let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok()?;
+    Id::from_json(std::str::from_utf8(&bytes).ok()?)
+}

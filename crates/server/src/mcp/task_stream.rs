@@ -1,0 +1,442 @@
+//! The stream of a call of an agent: its task's log from a cursor, each event as a message, the end as the response.
+//!
+//! In a session every message carries the cursor as its id, so that a client which lost the stream goes on after
+//! the last one it saw, on any node. In a stateless call there is no such way: whoever goes away has cancelled it.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use nuncio_engine::{
+    Answer, Event, Follower, Message, Next, Nudge, State, Task, TaskId,
+    event::{Batch, Entry},
+    question::{Ask, Question},
+};
+use nuncio_wire::{
+    jsonrpc::{self, Id},
+    mcp::{self, Asked, Capabilities, Fault, Token, write_log, write_progress, write_question},
+};
+
+use super::{
+    Mcp,
+    ask::question_id,
+    client::Client,
+    dispatch::Response,
+    resume::event_id,
+    seal::Kept,
+    session::{Seat, Tells},
+    stream::Frame,
+};
+
+/// How often one question is put to one client that answers it wrongly; then it counts as dismissed.
+const MAX_ASKS: u32 = 3;
+
+/// What a stream is for.
+pub(super) enum Purpose {
+    /// A call in a session.
+    Call,
+    /// `tasks/result` of 2025-11-25: the ids of its messages say so, and which request it answers.
+    Result,
+    /// A stateless call. The digest is that of the request.
+    Stateless {
+        digest: String,
+        /// Cancels the task when the client goes away.
+        guard: CancelOnDrop,
+    },
+}
+
+/// The stream of a call of an agent.
+pub(crate) struct TaskStream {
+    pub(super) mcp: Arc<Mcp>,
+    pub(super) client: Client,
+    /// The request that is answered.
+    pub(super) id: Id,
+    pub(super) task: TaskId,
+    pub(super) agent: String,
+    pub(super) token: Option<Token>,
+    pub(super) purpose: Purpose,
+    follower: Option<Follower>,
+    /// Its place among the streams of its session.
+    seat: Option<Seat>,
+    pending: VecDeque<Frame>,
+    /// Questions that were open when the log went up to `known`: those before it are put only if they are.
+    known: u64,
+    open: HashSet<String>,
+    asks: HashMap<String, u32>,
+    /// Whether a question came by in a stateless call.
+    asked: bool,
+    done: bool,
+    /// The number of the task's last event, once it has ended.
+    end: Option<u64>,
+}
+
+impl TaskStream {
+    pub(super) fn new(
+        mcp: Arc<Mcp>,
+        client: Client,
+        id: Id,
+        (task, agent): (TaskId, String),
+        token: Option<Token>,
+        purpose: Purpose,
+    ) -> Self {
+        Self {
+            mcp,
+            client,
+            id,
+            task,
+            agent,
+            token,
+            purpose,
+            follower: None,
+            seat: None,
+            pending: VecDeque::new(),
+            known: 0,
+            open: HashSet::new(),
+            asks: HashMap::new(),
+            asked: false,
+            done: false,
+            end: None,
+        }
+    }
+
+    /// Follows the task from there on, in place of an older stream that answers the same request.
+    pub(super) fn follow(&mut self, follower: Option<Follower>) {
+        let tells = Tells::Task(self.task, self.id.clone());
+        self.seat = self.client.session.as_ref().map(|session| session.sit(tells));
+        self.follower = follower;
+    }
+
+    /// Tells the client where it goes on before there is anything to tell: after the event before which the
+    /// stream begins.
+    pub(super) fn prime(&mut self, after: u64) {
+        let (id, retry) = (Some(self.cursor(after)), Some(self.mcp.options.retry));
+        self.pending.push_front(Frame { id, data: vec![], retry });
+    }
+
+    /// Takes the events that were committed with the task.
+    pub(super) fn begin(&mut self, entries: &[Entry]) {
+        self.take(1, entries);
+    }
+
+    /// Puts the questions again that were open when the client went away.
+    pub(super) fn resume(&mut self, task: &Task, after: u64) {
+        self.known = task.seq;
+        self.open = task.questions.iter().map(|(_, question)| question.id.clone()).collect();
+        for (seq, question) in &task.questions {
+            if *seq <= after {
+                self.ask(after, question);
+            }
+        }
+    }
+
+    /// Whether there is anything to tell before the response.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub(super) async fn next(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.pending.pop_front() {
+                return Some(frame);
+            }
+            if self.done {
+                return None;
+            }
+            if self.asked {
+                let response = self.input_required().await;
+                return Some(self.last(response));
+            }
+            let Some(follower) = &mut self.follower else {
+                if self.client.session.as_ref().is_some_and(|session| session.is_cancelled(&self.id)) {
+                    // Nobody wants to hear of it any more.
+                    return None;
+                }
+                let response = self.finish().await;
+                return Some(self.last(response));
+            };
+            let next = match &mut self.seat {
+                None => follower.next().await,
+                Some(seat) => tokio::select! {
+                    next = follower.next() => next,
+                    // Its client has come again.
+                    () = seat.taken() => return None,
+                },
+            };
+            match next {
+                Ok(Next::Batch(Batch { first_seq, entries })) => self.take(first_seq, &entries),
+                Ok(Next::End) => self.follower = None,
+                // A session's client comes again, with the cursor of what it saw.
+                Ok(Next::Closing) if !self.is_stateless() => return None,
+                Ok(Next::Closing) => {
+                    let fault = Fault::internal("the server is stopping: call again").status(503);
+                    return Some(self.last(Response::fault(Some(&self.id), fault)));
+                }
+                Ok(Next::Nudge(Nudge::LetGo)) if self.can_come_again() => {
+                    self.done = true;
+                    let retry = Some(self.mcp.options.retry);
+                    return Some(Frame { id: None, data: vec![], retry });
+                }
+                Ok(Next::Nudge(Nudge::AskAgain)) if !self.is_stateless() => self.ask_again().await,
+                Ok(Next::Nudge(_)) => {}
+                Err(error) => {
+                    let response = Response::fault(Some(&self.id), error.into());
+                    return Some(self.last(response));
+                }
+            }
+        }
+    }
+
+    fn is_stateless(&self) -> bool {
+        matches!(self.purpose, Purpose::Stateless { .. })
+    }
+
+    /// Whether the client can resume the stream. One on a pipe cannot: it has no other.
+    fn can_come_again(&self) -> bool {
+        !self.is_stateless() && self.client.session.as_ref().is_some_and(|session| session.is_kept())
+    }
+
+    /// The event id of a message: where its client goes on.
+    fn cursor(&self, seq: u64) -> String {
+        event_id(self.task, seq, matches!(self.purpose, Purpose::Result).then_some(&self.id))
+    }
+
+    fn tell(&mut self, seq: u64, data: Vec<u8>) {
+        let id = (!self.is_stateless()).then(|| self.cursor(seq));
+        self.pending.push_back(Frame { id, data, retry: None });
+    }
+
+    fn take(&mut self, first_seq: u64, entries: &[Entry]) {
+        for (seq, entry) in (first_seq..).zip(entries) {
+            let mut data = Vec::new();
+            match entry.event() {
+                Event::Progress(progress) => {
+                    let Some(token) = &self.token else { continue };
+                    data.reserve(192);
+                    write_progress(&mut data, token, progress, self.related().as_deref());
+                }
+                Event::Log(line) if self.client.hears(line.level) => {
+                    data.reserve(192);
+                    write_log(&mut data, &self.agent, line, self.related().as_deref());
+                }
+                Event::Question(question) => {
+                    let answered = |later: &Entry| matches!(later.event(), Event::Answer(answered) if answered.question == question.id);
+                    let past = seq <= self.known && !self.open.contains(&question.id);
+                    if !past && !entries.iter().any(answered) {
+                        self.ask(seq, question);
+                    }
+                    continue;
+                }
+                Event::Status(status) if status.state.is_terminal() => {
+                    self.follower = None;
+                    return;
+                }
+                Event::Message(_)
+                | Event::Status(_)
+                | Event::Artifact(_)
+                | Event::Log(_)
+                | Event::Answer(_) => {
+                    continue;
+                }
+            }
+            self.tell(seq, data);
+        }
+    }
+
+    /// The task that messages belong to, where the revision wants that said.
+    fn related(&self) -> Option<String> {
+        matches!(self.purpose, Purpose::Result).then(|| self.task.to_string())
+    }
+
+    fn ask(&mut self, seq: u64, question: &Question) {
+        if self.is_stateless() {
+            self.asked = true;
+            return;
+        }
+        let asked = Asked::Question(question);
+        if !asked.fits(self.client.capabilities) {
+            // Somebody else may answer, over another protocol.
+            return;
+        }
+        *self.asks.entry(question.id.clone()).or_default() += 1;
+        static NONCE: AtomicU64 = AtomicU64::new(0);
+        // Requests of one session have ids of their own, also on another node and after a restart.
+        let nonce =
+            (self.mcp.engine.clock().now().0 as u64) << 12 | NONCE.fetch_add(1, Ordering::Relaxed) & 0xfff;
+        let id = question_id(self.task, &question.id, nonce);
+        let mut data = Vec::with_capacity(256);
+        jsonrpc::write_request(&mut data, &id, asked.method(), |out| {
+            asked.write_params(out, self.client.version, self.related().as_deref());
+        });
+        self.tell(seq, data);
+    }
+
+    /// The last answer was none: the questions are put again, but not for ever.
+    async fn ask_again(&mut self) {
+        let Ok(task) = self.mcp.engine.get(&self.client.caller, &self.task.to_string()).await else { return };
+        for (seq, question) in &task.questions {
+            if self.asks.get(&question.id).copied().unwrap_or(0) < MAX_ASKS {
+                self.ask((*seq).max(self.follower.as_ref().map_or(0, Follower::cursor)), question);
+                continue;
+            }
+            let (client, task) = (&self.client, self.task.to_string());
+            let dismissed = self.mcp.give_answer(client, &task, &question.id, Answer::Cancel).await;
+            if let Err(fault) = dismissed {
+                tracing::warn!(task, fault = fault.message, "a question could not be dismissed");
+            }
+        }
+    }
+
+    /// The response ends the stream. It is the end of the task's log, where the task has ended.
+    fn last(&mut self, response: Response) -> Frame {
+        self.done = true;
+        if let Purpose::Stateless { guard, .. } = &mut self.purpose {
+            guard.disarm();
+        }
+        let id = self.end.filter(|_| !self.is_stateless()).map(|seq| self.cursor(seq));
+        Frame { id, data: response.body, retry: None }
+    }
+
+    /// The result of the task, which has ended.
+    pub(super) async fn finish(&mut self) -> Response {
+        match self.mcp.engine.get(&self.client.caller, &self.task.to_string()).await {
+            Ok(task) => {
+                self.end = Some(task.seq);
+                self.response(&task)
+            }
+            Err(error) => Response::fault(Some(&self.id), error.into()),
+        }
+    }
+
+    /// The response that an ended task is.
+    pub(super) fn response(&self, task: &Task) -> Response {
+        let Some(output) = mcp::output_of(task) else {
+            let why = task.status_message.as_ref().map(Message::joined_text);
+            return Response::fault(Some(&self.id), Fault::internal(why.unwrap_or_default()));
+        };
+        let (version, task_id) = (self.client.version, self.task.to_string());
+        Response::result(self.mcp.result_of(
+            version,
+            &self.id,
+            "complete",
+            |result| mcp::write_output(result, version, output),
+            |meta| {
+                meta.value("nuncio/taskId", &task_id);
+                if matches!(self.purpose, Purpose::Result) {
+                    mcp::write_related(meta, &task_id);
+                }
+            },
+        ))
+    }
+
+    /// The response of a stateless call that waits for its client.
+    pub(super) async fn input_required(&mut self) -> Response {
+        let task = match self.mcp.engine.get(&self.client.caller, &self.task.to_string()).await {
+            Ok(task) => task,
+            Err(error) => return Response::fault(Some(&self.id), error.into()),
+        };
+        if task.state.is_terminal() {
+            return self.response(&task);
+        }
+        let Purpose::Stateless { digest, .. } = &self.purpose else {
+            return Response::fault(
+                Some(&self.id),
+                Fault::internal("only stateless calls end with a question"),
+            );
+        };
+        let version = self.client.version;
+        let missing = missing_for(&task, self.client.capabilities);
+        if missing != Capabilities::default() {
+            return Response::fault(Some(&self.id), Fault::missing(version, missing));
+        }
+        let now = self.mcp.engine.clock().now();
+        let kept = Kept { task: Some(self.task.to_string()), answers: BTreeMap::new(), state: None };
+        let until = now.after(self.mcp.options.state_ttl);
+        let state = self.mcp.seal.close(&self.client.caller, digest, until, kept);
+        Response::result(self.mcp.result_of(
+            version,
+            &self.id,
+            "input_required",
+            |result| {
+                result.object("inputRequests", |requests| {
+                    for (_, question) in &task.questions {
+                        requests.object_at(&question.id, |out| write_question(out, version, question));
+                    }
+                });
+                result.value("requestState", &state);
+            },
+            |_| {},
+        ))
+    }
+
+    /// Marks a stateless call as asking, if its task does.
+    pub(super) fn look_at(&mut self, task: &Task) {
+        self.asked = self.is_stateless() && !task.questions.is_empty() && task.state != State::Working;
+    }
+
+    /// Whether a stateless call ends with a question.
+    pub(super) fn has_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// There is nothing more to tell.
+    pub(super) fn close(&mut self) {
+        self.done = true;
+    }
+
+    /// The call is over for the client, and its task goes on.
+    pub(super) fn disarm(&mut self) {
+        if let Purpose::Stateless { guard, .. } = &mut self.purpose {
+            guard.disarm();
+        }
+    }
+}
+
+/// What a client would have to be able to do for the questions of a task.
+fn missing_for(task: &Task, client: Capabilities) -> Capabilities {
+    let mut missing = Capabilities::default();
+    for (_, question) in &task.questions {
+        if Asked::Question(question).fits(client) {
+            continue;
+        }
+        match question.ask {
+            Ask::Form { .. } => missing.form = true,
+            Ask::Sample { .. } => missing.sampling = true,
+            Ask::Authorization { .. } => missing.url = true,
+        }
+    }
+    missing
+}
+
+/// Cancels a task when it is dropped: its client has gone.
+pub(super) struct CancelOnDrop {
+    work: Option<(Arc<Mcp>, Client, TaskId)>,
+}
+
+impl CancelOnDrop {
+    pub(super) fn new(mcp: Arc<Mcp>, client: Client, task: TaskId) -> Self {
+        Self { work: Some((mcp, client, task)) }
+    }
+
+    fn disarm(&mut self) {
+        self.work = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let (Some((mcp, client, task)), Ok(runtime)) =
+            (self.work.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        runtime.spawn(async move {
+            if let Err(error) = mcp.engine.cancel(&client.caller, &task.to_string()).await {
+                tracing::debug!(%task, %error, "a call whose client went away could not be cancelled");
+            }
+        });
+    }
+}
