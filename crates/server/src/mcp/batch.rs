@@ -1,25 +1,23 @@
 //! Several messages at once (2025-03-26): the answers come together, or as one stream.
 
-use std::convert::Infallible;
-
-use axum::{
-    body::{Body, Bytes},
-    http::Response as HttpResponse,
+use axum::{body::Body, http::Response as HttpResponse};
+use futures_util::{
+    StreamExt,
+    future::join_all,
+    stream::{self, BoxStream},
 };
-use futures_util::{StreamExt, future::join_all, stream};
 use nuncio_wire::{
-    jsonrpc::{self, Message},
+    jsonrpc::{self, Id, Message},
     mcp::{Fault, meta_of},
 };
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     client::Client,
-    dispatch::{Answered, Request, Response},
-    http::{Exchange, accepted, respond, written},
+    dispatch::{Answered, Request, Response, null_id},
+    http::{Exchange, Source, accepted, respond},
     stream::{CallStream, Frame},
 };
-use crate::stream::event_stream;
 
 impl Exchange<'_> {
     /// Several messages at once (2025-03-26): the answers come together, or as one stream.
@@ -29,11 +27,8 @@ impl Exchange<'_> {
         batch: Vec<Result<Message<'_>, jsonrpc::RequestError>>,
     ) -> Result<HttpResponse<Body>, Fault> {
         let max = self.mcp.options.max_batch;
-        if batch.is_empty() {
-            return Err(Fault::request("an empty batch"));
-        }
-        if batch.len() > max {
-            return Err(Fault::request(format!("a batch has at most {max} messages (max_batch)")));
+        if batch.is_empty() || batch.len() > max {
+            return Err(batch_size(batch.len(), max));
         }
         let place = self.app.place_for_stream()?;
         let answers = join_all(batch.into_iter().map(|message| async {
@@ -52,6 +47,7 @@ impl Exchange<'_> {
                         return None;
                     };
                     let answered = match (&*request.method, meta_of(request.params)) {
+                        _ if id == Id::null() => Answered::Now(Response::fault(None, null_id())),
                         ("initialize", _) => {
                             let fault = Fault::request("initialize stands alone, not in a batch");
                             Answered::Now(Response::fault(Some(&id), fault))
@@ -85,7 +81,7 @@ impl Exchange<'_> {
             out.push(b']');
             return Ok(respond(Response::result(out)));
         }
-        Ok(together(now, streams, place))
+        Ok(self.stream(Source::Batch(together(now, streams)), place))
     }
 
     /// The rest of a batch's stream: the id of an event names a cursor for each of its calls.
@@ -97,19 +93,27 @@ impl Exchange<'_> {
     ) -> Result<HttpResponse<Body>, Fault> {
         let max = self.mcp.options.max_batch;
         if cursors.split(',').count() > max {
-            return Err(Fault::request(format!("a batch has at most {max} messages (max_batch)")));
+            return Err(batch_size(cursors.split(',').count(), max));
         }
         let mut streams = vec![];
         for cursor in cursors.split(',') {
             streams.push(CallStream::Task(Box::new(self.mcp.resume(client, cursor).await?)));
         }
-        Ok(together(vec![], streams, place))
+        Ok(self.stream(Source::Batch(together(vec![], streams)), place))
+    }
+}
+
+/// Why a batch of that many messages is refused.
+pub(super) fn batch_size(count: usize, max: usize) -> Fault {
+    match count {
+        0 => Fault::request("a batch has at least one message"),
+        _ => Fault::request(format!("a batch has at most {max} messages (max_batch)")),
     }
 }
 
 /// One stream of several calls. The id of each event is that of the last event of each call, so that all of them
 /// are taken up again.
-fn together(now: Vec<Vec<u8>>, calls: Vec<CallStream>, place: OwnedSemaphorePermit) -> HttpResponse<Body> {
+fn together(now: Vec<Vec<u8>>, calls: Vec<CallStream>) -> BoxStream<'static, Frame> {
     let mut cursors = vec![None; calls.len()];
     let told = stream::iter(now).map(|data| (None, Frame::plain(data)));
     let calls = calls.into_iter().enumerate().map(|(n, call)| {
@@ -117,14 +121,13 @@ fn together(now: Vec<Vec<u8>>, calls: Vec<CallStream>, place: OwnedSemaphorePerm
             call.next().await.map(|frame| ((Some(n), frame), call))
         }))
     });
-    let body = told.chain(stream::select_all(calls)).map(move |(call, mut frame)| {
-        let _ = &place;
+    let frames = told.chain(stream::select_all(calls)).map(move |(call, mut frame)| {
         if let (Some(call), Some(id)) = (call, frame.id.take()) {
             cursors[call] = Some(id);
-            // Nothing of a call was seen as long as its first event has not come: then there is no way back to it.
+            // As long as nothing of a call was seen there is no way back to it.
             frame.id = cursors.iter().cloned().collect::<Option<Vec<_>>>().map(|all| all.join(","));
         }
-        Ok::<_, Infallible>(Bytes::from(written(&frame)))
+        frame
     });
-    event_stream(Body::from_stream(body))
+    frames.boxed()
 }

@@ -17,6 +17,7 @@ use nuncio_wire::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
 
 use super::{
     Mcp,
@@ -61,8 +62,8 @@ impl Mcp {
         client: &Client,
         request: &Request<'_>,
     ) -> Result<Answered, Fault> {
-        let call: Call = mcp::read(request.params)?;
-        let arguments = call.arguments.clone().unwrap_or_default();
+        let mut call: Call = mcp::read(request.params)?;
+        let arguments = call.arguments.take().unwrap_or_default();
         let along = Along {
             token: request.meta.progress.clone(),
             trace: request.meta.trace.clone(),
@@ -75,7 +76,11 @@ impl Mcp {
         let agent = self.engine.catalog().get(&call.name).map_err(|_| {
             Fault::params(format!("there is no tool {:?}: tools/list names those that there are", call.name))
         })?;
-        let digest = digest("tools/call", &call.name, &arguments);
+        // The arguments may be large, and sessions need none.
+        let digest = match client.version.is_stateless() {
+            true => digest("tools/call", &call.name, &arguments),
+            false => String::new(),
+        };
         if let Some(state) = &call.request_state {
             let now = self.engine.clock().now();
             let kept = self.seal.open(&client.caller, &digest, now, state)?;
@@ -187,7 +192,15 @@ impl Mcp {
         let takes_task = takes_task(client, profile.tasks, &call.along);
         check_task_use(client, profile.tasks, &call.along)?;
         let waits = !takes_task && !call.along.background;
-        let begun = self.engine.begin(&client.caller, submit(&call, waits)).await?;
+        let submit = submit(&call, waits);
+        let (begun, guard) = match waits && version.is_stateless() {
+            true => self.begin_or_cancel(client, submit).await?,
+            false => (self.engine.begin(&client.caller, submit).await?, None),
+        };
+        if waits && client.session.as_ref().is_some_and(|session| session.is_cancelled(id)) {
+            // The cancellation has overtaken it.
+            let _ = self.engine.cancel(&client.caller, &begun.task.origin.id.to_string()).await;
+        }
         if call.along.background {
             return Ok(self.link(client, id, &begun));
         }
@@ -197,18 +210,44 @@ impl Mcp {
         if takes_task && !at_once {
             return Ok(Answered::Now(Response::result(self.created(client, id, &begun.task))));
         }
-        self.wait(call, begun).await
+        self.wait(call, begun, guard).await
+    }
+
+    /// Begins a task whose caller cancels it by hanging up, also right now: in a task of its own, so that what is
+    /// about to be made does not stay behind.
+    async fn begin_or_cancel(
+        self: &Arc<Self>,
+        client: &Client,
+        submit: Submit,
+    ) -> Result<(Begun, Option<CancelOnDrop>), Fault> {
+        let (mcp, client) = (Arc::clone(self), client.clone());
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(async move {
+            let begun = mcp.engine.begin(&client.caller, submit).await;
+            // Nobody there to take it: the guard is dropped, and does its work.
+            let _ = tell.send(begun.map(|begun| {
+                let task = begun.task.origin.id;
+                let guard = CancelOnDrop::new(mcp, client, task);
+                (begun, Some(guard))
+            }));
+        });
+        Ok(told.await.map_err(|_| Fault::internal("the call broke off"))??)
     }
 
     /// Waits for the result, telling the client what happens.
-    async fn wait(self: &Arc<Self>, call: AgentCall<'_>, begun: Begun) -> Result<Answered, Fault> {
+    async fn wait(
+        self: &Arc<Self>,
+        call: AgentCall<'_>,
+        begun: Begun,
+        guard: Option<CancelOnDrop>,
+    ) -> Result<Answered, Fault> {
         let AgentCall { client, id, along: Along { token, .. }, digest, .. } = call;
         let Begun { task, entries } = begun;
         let task_id = task.origin.id;
         let purpose = match client.version.is_stateless() {
             true => {
-                let guard = CancelOnDrop::new(Arc::clone(self), client.clone(), task_id);
-                Purpose::Stateless { digest, guard }
+                let new = || CancelOnDrop::new(Arc::clone(self), client.clone(), task_id);
+                Purpose::Stateless { digest, guard: guard.unwrap_or_else(new) }
             }
             false => Purpose::Call,
         };
@@ -406,8 +445,13 @@ fn refuse_arguments(
     agent: &Registered,
     arguments: &Map<String, Value>,
 ) -> Result<Option<String>, Fault> {
-    let Some(shape) = &agent.input else { return Ok(None) };
-    let Some(why) = shape.refuse(&Value::Object(arguments.clone())) else { return Ok(None) };
+    let why = match &agent.input {
+        Some(shape) => shape.refuse(&Value::Object(arguments.clone())),
+        // As `tools/list` describes an agent that is spoken to.
+        None if arguments.get("text").is_some_and(Value::is_string) => None,
+        None => Some("text: a string is wanted".to_owned()),
+    };
+    let Some(why) = why else { return Ok(None) };
     let why = format!("the arguments do not fit the tool's input schema: {why}");
     if version >= Version::V2025_11_25 { Ok(Some(why)) } else { Err(Fault::params(why)) }
 }

@@ -41,6 +41,11 @@ impl Response {
     }
 }
 
+/// Why a request with the id `null` is refused: nobody could tell its answer from that to a broken one.
+pub(super) fn null_id() -> Fault {
+    Fault::request("id: a request's id is a string or an integer")
+}
+
 /// One request as far as it is understood.
 pub(crate) struct Request<'a> {
     pub(super) id: Id,

@@ -21,8 +21,9 @@ use tokio::{
 
 use super::{
     Mcp,
+    batch::batch_size,
     client::Client,
-    dispatch::{Answered, Request, Response},
+    dispatch::{Answered, Request, Response, null_id},
     session::Session,
 };
 
@@ -60,6 +61,10 @@ impl Duplex {
         };
         match messages {
             Messages::One(message) => self.message(message).await,
+            Messages::Batch(batch) if batch.is_empty() || batch.len() > self.mcp.options.max_batch => {
+                let fault = batch_size(batch.len(), self.mcp.options.max_batch);
+                self.tell(Response::fault(None, fault).body).await;
+            }
             Messages::Batch(batch) if self.version() == Some(Version::V2025_03_26) => {
                 for message in batch {
                     match message {
@@ -116,6 +121,9 @@ impl Duplex {
             }
             Message::Request(request) => match request.id.clone() {
                 None => self.notification(&request.method, request.params).await,
+                Some(id) if id == Id::null() => {
+                    self.tell(Response::fault(None, null_id()).body).await;
+                }
                 Some(id) => {
                     if let Err(fault) = self.request(&id, &request.method, request.params).await {
                         self.tell(Response::fault(Some(&id), fault).body).await;

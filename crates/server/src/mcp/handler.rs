@@ -70,9 +70,10 @@ impl Mcp {
         handling: Handling<T>,
     ) -> Result<Answered, Fault> {
         let now = self.engine.clock().now();
-        let digest = digest(handling.method, &handling.name, &handling.arguments);
+        // Most calls ask nothing and need none.
+        let digest = || digest(handling.method, &handling.name, &handling.arguments);
         let mut kept = match &handling.request_state {
-            Some(state) => self.seal.open(&client.caller, &digest, now, state)?,
+            Some(state) => self.seal.open(&client.caller, &digest(), now, state)?,
             None => Kept { task: None, answers: Answers::new(), state: None },
         };
         for (key, response) in handling.input_responses.iter().flatten() {
@@ -102,7 +103,7 @@ impl Mcp {
         if client.version.is_stateless() {
             let kept = Kept { state: asking.state, ..kept };
             let until = now.after(self.options.state_ttl);
-            let state = self.seal.close(&client.caller, &digest, until, kept);
+            let state = self.seal.close(&client.caller, &digest(), until, kept);
             let body = self.result_of(
                 client.version,
                 id,

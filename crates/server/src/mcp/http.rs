@@ -12,7 +12,10 @@ use axum::{
         HeaderMap, HeaderValue, Method, Request as HttpRequest, Response as HttpResponse, StatusCode, header,
     },
 };
-use futures_util::stream;
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use nuncio_engine::Caller;
 use nuncio_wire::{
     jsonrpc::{self, Id, Message, Messages},
@@ -24,7 +27,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use super::{
     Mcp,
     client::Client,
-    dispatch::{Answered, Request, Response},
+    dispatch::{Answered, Request, Response, null_id},
     listen::ListenStream,
     mirror,
     stream::{CallStream, Frame},
@@ -135,7 +138,7 @@ impl Exchange<'_> {
         let client = client?;
         let Some(id) = request.id.clone().filter(|id| *id != Id::null()) else {
             if request.id.is_some() {
-                return Err(Fault::request("id: a request's id is a string or an integer"));
+                return Err(null_id());
             }
             return Ok(accepted());
         };
@@ -160,6 +163,9 @@ impl Exchange<'_> {
             self.mcp.notified(&client, &request.method, request.params).await;
             return Ok(accepted());
         };
+        if id == Id::null() {
+            return Err(null_id());
+        }
         let place = self.app.place_for_stream()?;
         let request = Request { id, method: &request.method, params: request.params, meta: meta? };
         let answered = self.mcp.answer(&client, request).await;
@@ -274,7 +280,7 @@ impl Exchange<'_> {
         response
     }
 
-    fn stream(&self, source: Source, place: OwnedSemaphorePermit) -> HttpResponse<Body> {
+    pub(super) fn stream(&self, source: Source, place: OwnedSemaphorePermit) -> HttpResponse<Body> {
         let keep_alive = self.app.options.limits.keep_alive;
         let frames = stream::unfold((source, place), move |(mut source, place)| async move {
             let quiet_until = Instant::now() + keep_alive;
@@ -302,9 +308,11 @@ impl Exchange<'_> {
     }
 }
 
-enum Source {
+/// Where the messages of a stream come from.
+pub(super) enum Source {
     Call(CallStream),
     Listen(Box<ListenStream>),
+    Batch(BoxStream<'static, Frame>),
 }
 
 impl Source {
@@ -312,12 +320,13 @@ impl Source {
         match self {
             Self::Call(call) => call.next().await,
             Self::Listen(listen) => listen.next().await,
+            Self::Batch(frames) => frames.next().await,
         }
     }
 }
 
 /// A message as an event.
-pub(super) fn written(frame: &Frame) -> Vec<u8> {
+fn written(frame: &Frame) -> Vec<u8> {
     let mut out = Vec::with_capacity(frame.data.len() + 96);
     if let Some(retry) = frame.retry {
         out.extend_from_slice(format!("retry: {}\n", retry.as_millis()).as_bytes());
