@@ -8,6 +8,7 @@ mod choosing;
 mod faults;
 mod jsonrpc;
 mod losses;
+mod mcp;
 mod round_trips;
 mod samples;
 mod schema_0_1;
