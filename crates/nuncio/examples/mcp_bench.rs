@@ -7,7 +7,8 @@ use clap::Parser;
 use nuncio::{
     Nuncio, Signals,
     engine::surface::{
-        HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said, ToolOutput, ToolProfile, tool,
+        HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said, ToolOutput, ToolProfile,
+        tool,
     },
     prelude::*,
 };
