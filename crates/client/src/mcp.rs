@@ -2,4 +2,4 @@
 
 mod relay;
 
-pub use relay::{Relay, RelayError};
+pub use relay::{Finder, Relay, RelayError};

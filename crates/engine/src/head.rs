@@ -35,6 +35,9 @@ pub(crate) struct Head {
     /// What the binding that made the task wants to find again with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<Value>,
+    /// How long its caller waits for an answer of its own, at a connection that dies with the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waiting_ms: Option<u64>,
     /// W3C `traceparent` of the request that made the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<String>,
@@ -72,6 +75,7 @@ impl Default for Head {
             can_authorize: true,
             metadata: None,
             request: None,
+            waiting_ms: None,
             trace: None,
             depth: 0,
             marks: BTreeMap::new(),

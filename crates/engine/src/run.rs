@@ -10,6 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -473,6 +474,11 @@ impl Run {
                 "in scope {scope:?} it ended before it had emitted what it emitted before the restart"
             ))),
         }
+    }
+
+    /// How long its caller waits for an answer of its own, if it waits at a connection.
+    pub(crate) fn waiting(&self) -> Option<Duration> {
+        self.lock().head.waiting_ms.map(Duration::from_millis)
     }
 
     /// What the caller's side can be asked.

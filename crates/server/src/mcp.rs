@@ -2,7 +2,7 @@
 //! behind an A2A message.
 //!
 //! `http`, `sse` and `pipe` say how messages travel; `dispatch` answers one request whatever brought it;
-//! `call` and `stream` are a tool call from its arguments to its result. Sessions (to 2025-11-25) are kept by
+//! `call` and `task_stream` are a tool call from its arguments to its result. Sessions (to 2025-11-25) are kept by
 //! the store; a stream of a call is its task's log from a cursor, so that both outlive the process.
 
 mod ask;
@@ -32,7 +32,12 @@ use std::sync::Arc;
 use nuncio_engine::{Engine, Surface};
 use nuncio_wire::mcp::Implementation;
 
-use self::{ask::Waiting, seal::Seal, session::Sessions};
+use self::{
+    ask::{Waiting, Wrong},
+    seal::Seal,
+    session::Sessions,
+    task_stream::Waiters,
+};
 pub use self::{options::McpOptions, pipe::serve_pipe};
 
 /// What answers MCP requests.
@@ -43,14 +48,30 @@ pub(crate) struct Mcp {
     seal: Seal,
     pub(crate) sessions: Sessions,
     waiting: Waiting,
+    wrong: Wrong,
+    waiters: Waiters,
 }
 
 impl Mcp {
-    pub(crate) fn new(engine: Engine, options: McpOptions) -> Arc<Self> {
+    pub(crate) fn new(engine: Engine, mut options: McpOptions) -> Arc<Self> {
+        if options.secret.is_empty() {
+            // Good for as long as this process lives.
+            let clock = engine.clock();
+            options.secret = [clock.new_id().into_bytes(), clock.new_id().into_bytes()].concat();
+        }
         let info = Implementation { name: "nuncio".into(), version: env!("CARGO_PKG_VERSION").into() };
         let seal = Seal::new(&options.secret);
         let sessions = Sessions::new(engine.clone(), &options);
-        Arc::new(Self { engine, options, info, seal, sessions, waiting: Waiting::default() })
+        Arc::new(Self {
+            engine,
+            options,
+            info,
+            seal,
+            sessions,
+            waiting: Waiting::default(),
+            wrong: Wrong::default(),
+            waiters: Waiters::default(),
+        })
     }
 
     fn surface(&self) -> &Surface {

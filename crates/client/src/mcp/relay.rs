@@ -1,14 +1,18 @@
 //! Carries the messages of a client that speaks MCP over pipes to a server that speaks it over HTTP, and back.
 //!
-//! Whatever the client says is passed on as it is; only the envelope differs. A stream of a session that is
-//! cut is taken up again where it was, so that a client on pipes outlives a restart of the server.
+//! What the client says is passed on as it is; only the envelope differs. Every request is answered, if only with
+//! why there is no answer. A stream of a session that is cut is taken up again where it was, and a server that has
+//! gone is looked for again, so that a client on pipes outlives the server behind it.
+
+mod envelope;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use nuncio_wire::{
@@ -17,7 +21,13 @@ use nuncio_wire::{
 };
 use reqwest::{Client, RequestBuilder, redirect, retry};
 use serde_json::Value;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::Instant,
+};
+
+use self::envelope::{Line, Mirrors};
 
 /// How long requests may still be answered when the client has closed its end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -27,13 +37,17 @@ const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// The server cannot be reached at all.
-#[derive(Debug, thiserror::Error)]
-#[error("the MCP server at {url} cannot be used: {why}")]
-pub struct RelayError {
-    url: String,
-    why: String,
+/// Knows where the server is: the same for as long as it lives.
+#[async_trait]
+pub trait Finder: Send + Sync + 'static {
+    /// The URL of the MCP endpoint, or why there is none.
+    async fn find(&self) -> Result<String, String>;
 }
+
+/// The HTTP client cannot be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no HTTP client: {0}")]
+pub struct RelayError(reqwest::Error);
 
 /// A client on pipes, on its way to a server.
 pub struct Relay {
@@ -46,8 +60,11 @@ pub struct Relay {
 
 struct Wire {
     client: Client,
-    url: String,
+    finder: Box<dyn Finder>,
     session: Mutex<Session>,
+    mirrors: Mutex<Mirrors>,
+    /// Requests that stand for themselves, and are cancelled by letting go of them.
+    open: Mutex<HashMap<Id, AbortHandle>>,
     out: mpsc::Sender<Vec<u8>>,
 }
 
@@ -55,11 +72,13 @@ struct Wire {
 struct Session {
     id: Option<HeaderValue>,
     version: Option<HeaderValue>,
+    /// What began it: a session that the server has forgotten is begun again.
+    initialize: Option<Vec<u8>>,
 }
 
 impl Relay {
-    /// A relay to the MCP endpoint at `url`. What comes back goes to `out`, one message at a time.
-    pub fn new(url: &str, out: mpsc::Sender<Vec<u8>>) -> Result<Self, RelayError> {
+    /// A relay to the server that is found. What comes back goes to `out`, one message at a time.
+    pub fn new(finder: impl Finder, out: mpsc::Sender<Vec<u8>>) -> Result<Self, RelayError> {
         // An error means that one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
@@ -68,26 +87,52 @@ impl Relay {
             .http1_only()
             .no_proxy()
             .build()
-            .map_err(|error| RelayError { url: url.to_owned(), why: error.to_string() })?;
-        let wire = Wire { client, url: url.to_owned(), session: Mutex::default(), out };
+            .map_err(RelayError)?;
+        let wire = Wire {
+            client,
+            finder: Box::new(finder),
+            session: Mutex::default(),
+            mirrors: Mutex::default(),
+            open: Mutex::default(),
+            out,
+        };
         Ok(Self { wire: Arc::new(wire), work: JoinSet::new(), listening: JoinSet::new() })
     }
 
     /// Passes on what the client says.
     pub async fn send(&mut self, line: Vec<u8>) {
         while self.work.try_join_next().is_some() {}
-        let message: Value = serde_json::from_slice(&line).unwrap_or_default();
-        let method = message["method"].as_str().unwrap_or_default().to_owned();
+        let line = Line::read(line);
+        if let Some(id) = line.cancels()
+            && let Some(work) = lock(&self.wire.open).remove(&id)
+        {
+            work.abort();
+            return;
+        }
         let wire = Arc::clone(&self.wire);
-        match method.as_str() {
+        match line.method() {
             // What follows needs its session.
-            "initialize" => wire.post(line, message).await,
+            "initialize" if line.headers().is_none() => {
+                lock(&wire.session).initialize = Some(line.bytes.clone());
+                wire.post(&line).await;
+            }
             "notifications/initialized" => {
-                wire.post(line, message).await;
-                let wire = Arc::clone(&self.wire);
+                wire.post(&line).await;
                 self.listening.spawn(async move { wire.listen().await });
             }
-            _ => drop(self.work.spawn(async move { wire.post(line, message).await })),
+            _ => {
+                let ids = line.ids.clone();
+                let stateless = line.headers().is_some();
+                let work = self.work.spawn(async move {
+                    wire.post(&line).await;
+                    for id in &line.ids {
+                        lock(&wire.open).remove(id);
+                    }
+                });
+                if stateless {
+                    lock(&self.wire.open).extend(ids.into_iter().map(|id| (id, work.clone())));
+                }
+            }
         }
     }
 
@@ -97,21 +142,19 @@ impl Relay {
         let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
         self.work.shutdown().await;
         self.listening.shutdown().await;
-        if self.wire.session().id.is_some() {
-            let request = self.wire.addressed(self.wire.client.delete(&self.wire.url));
-            let _ = tokio::time::timeout(Duration::from_secs(5), request.send()).await;
+        if lock(&self.wire.session).id.is_some()
+            && let Ok(url) = self.wire.finder.find().await
+        {
+            let request = self.wire.addressed(self.wire.client.delete(url));
+            let _ = tokio::time::timeout(LAST_ANSWERS, request.send()).await;
         }
     }
 }
 
 impl Wire {
-    fn session(&self) -> Session {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// A request with the names of the session.
     fn addressed(&self, mut request: RequestBuilder) -> RequestBuilder {
-        let Session { id, version } = self.session();
+        let Session { id, version, .. } = lock(&self.session).clone();
         if let Some(id) = id {
             request = request.header("mcp-session-id", id);
         }
@@ -121,141 +164,178 @@ impl Wire {
         request
     }
 
-    async fn post(&self, line: Vec<u8>, message: Value) {
-        let id = message.get("id").and_then(|id| Id::from_json(&id.to_string()));
-        let is_request = message.get("method").is_some() && id.is_some();
-        let request = self.client.post(&self.url).header(header::CONTENT_TYPE, "application/json");
-        let request = request.header(header::ACCEPT, "application/json, text/event-stream");
-        let request = match mirrored(&message) {
-            Some(headers) => request.headers(headers),
-            None => self.addressed(request),
+    /// Sends a line, and tells the client what comes of it. Each of its requests is answered.
+    async fn post(&self, line: &Line) {
+        let mut open = line.ids.clone();
+        let why = match self.exchange(line, &mut open).await {
+            Ok(()) => "the server did not answer".to_owned(),
+            Err(why) => why,
         };
-        let answered = match request.body(line).send().await {
-            Ok(answered) => answered,
-            Err(error) => {
-                if let (true, Some(id)) = (is_request, &id) {
-                    self.fail(id, &format!("the server at {} does not answer: {error}", self.url)).await;
-                }
-                return;
-            }
-        };
-        if message["method"] == "initialize" {
-            self.begin(answered.headers());
+        for id in &open {
+            self.fail(id, &why).await;
         }
-        let streams = is_stream(answered.headers());
-        if !streams {
-            let body = answered.bytes().await.unwrap_or_default();
-            if is_request && !body.is_empty() {
-                if message["method"] == "initialize" {
-                    self.learn(&body);
-                }
-                self.tell(body.to_vec()).await;
-            }
-            return;
-        }
-        let Some(id) = id else { return };
-        self.follow(answered, &id).await;
     }
 
-    /// Reads the stream of a call to its response. One that is cut is taken up again.
-    async fn follow(&self, mut answered: reqwest::Response, id: &Id) {
-        let mut last: Option<String> = None;
+    async fn exchange(&self, line: &Line, open: &mut Vec<Id>) -> Result<(), String> {
+        let mut answered = self.send(line).await?;
+        if answered.status() == StatusCode::NOT_FOUND && line.headers().is_none() && self.begin_again().await
+        {
+            answered = self.send(line).await?;
+        }
+        if line.method() == "initialize" {
+            lock(&self.session).id = answered.headers().get("mcp-session-id").cloned();
+        }
+        if is_stream(answered.headers()) {
+            return self.follow(answered, open).await;
+        }
+        let status = answered.status();
+        let body = answered.bytes().await.map_err(|error| format!("the answer broke off: {error}"))?;
+        match self.tell(&body, open).await {
+            true => Ok(()),
+            false => Err(format!("the server answered {status}: {}", envelope::error_in(&body))),
+        }
+    }
+
+    /// Sends a line to the server, wherever that is by now.
+    async fn send(&self, line: &Line) -> Result<reqwest::Response, String> {
+        let until = Instant::now() + PATIENCE;
         loop {
-            let mut parser = sse::Parser::new(MAX_MESSAGE);
-            let mut pieces = answered.bytes_stream();
-            while let Some(Ok(piece)) = pieces.next().await {
-                let Ok(events) = parser.feed(&piece) else { return };
-                for event in events {
-                    last = event.id.or(last);
-                    if event.data.is_empty() {
-                        continue;
-                    }
-                    let ends = is_response(&event.data, id);
-                    self.tell(event.data.into_bytes()).await;
-                    if ends {
-                        return;
+            let why = match self.finder.find().await {
+                Err(why) => why,
+                Ok(url) => {
+                    let request = self.client.post(&url).header(header::CONTENT_TYPE, "application/json");
+                    let request = request.header(header::ACCEPT, "application/json, text/event-stream");
+                    let request = match line.headers() {
+                        Some(headers) => request.headers(headers).headers(lock(&self.mirrors).headers(line)),
+                        None => self.addressed(request),
+                    };
+                    match request.body(line.bytes.clone()).send().await {
+                        Ok(answered) => return Ok(answered),
+                        // Nothing was sent, so it can be sent again.
+                        Err(error) if error.is_connect() => format!("nobody answers at {url}: {error}"),
+                        Err(error) => return Err(format!("the server at {url} broke off: {error}")),
                     }
                 }
-            }
-            let (Some(cursor), true) = (&last, self.session().id.is_some()) else {
-                return self.fail(id, "the stream of the call was cut: call again").await;
             };
-            match self.resume(cursor).await {
-                Some(resumed) => answered = resumed,
-                None => {
-                    return self.fail(id, "the stream of the call was cut, and could not be resumed").await;
-                }
-            }
-        }
-    }
-
-    async fn resume(&self, cursor: &str) -> Option<reqwest::Response> {
-        let tried = async {
-            loop {
-                tokio::time::sleep(AGAIN).await;
-                let request = self.client.get(&self.url).header(header::ACCEPT, "text/event-stream");
-                match self.addressed(request).header("last-event-id", cursor).send().await {
-                    Ok(answered) if answered.status().is_success() => return Some(answered),
-                    // It is there, and does not know of it.
-                    Ok(answered) if answered.status().is_client_error() => return None,
-                    _ => {}
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, tried).await.ok().flatten()
-    }
-
-    /// Reads what the session is told outside of any call, for as long as it lasts.
-    async fn listen(&self) {
-        loop {
-            let request = self.client.get(&self.url).header(header::ACCEPT, "text/event-stream");
-            match self.addressed(request).send().await {
-                Ok(answered) if answered.status().is_success() => {
-                    let mut parser = sse::Parser::new(MAX_MESSAGE);
-                    let mut pieces = answered.bytes_stream();
-                    while let Some(Ok(piece)) = pieces.next().await {
-                        let Ok(events) = parser.feed(&piece) else { break };
-                        for event in events.into_iter().filter(|event| !event.data.is_empty()) {
-                            self.tell(event.data.into_bytes()).await;
-                        }
-                    }
-                }
-                Ok(answered)
-                    if matches!(
-                        answered.status(),
-                        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
-                    ) =>
-                {
-                    return;
-                }
-                _ => {}
+            if Instant::now() >= until {
+                return Err(why);
             }
             tokio::time::sleep(AGAIN).await;
         }
     }
 
-    fn begin(&self, headers: &HeaderMap) {
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.id = headers.get("mcp-session-id").cloned();
+    /// Begins a session again that the server has forgotten. The client has no notion of one.
+    async fn begin_again(&self) -> bool {
+        let Some(initialize) = lock(&self.session).initialize.clone() else { return false };
+        lock(&self.session).id = None;
+        let Ok(answered) = self.send(&Line::read(initialize)).await else { return false };
+        let id = answered.headers().get("mcp-session-id").cloned();
+        let begun = answered.status().is_success() && id.is_some();
+        lock(&self.session).id = id;
+        let told = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_vec();
+        begun && self.send(&Line::read(told)).await.is_ok()
     }
 
-    /// The revision that was agreed on goes with every request from here on.
-    fn learn(&self, body: &[u8]) {
-        let answer: Value = serde_json::from_slice(body).unwrap_or_default();
-        let version = answer["result"]["protocolVersion"].as_str();
-        let version = version.and_then(|version| HeaderValue::from_str(version).ok());
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).version = version;
+    /// Reads a stream until all requests are answered. One that is cut is taken up again.
+    async fn follow(&self, mut answered: reqwest::Response, open: &mut Vec<Id>) -> Result<(), String> {
+        let mut last: Option<String> = None;
+        while !open.is_empty() {
+            let mut parser = sse::Parser::new(MAX_MESSAGE);
+            let mut pieces = answered.bytes_stream();
+            while let Some(Ok(piece)) = pieces.next().await {
+                for event in parser.feed(&piece).map_err(|error| error.to_string())? {
+                    last = event.id.or(last);
+                    if !event.data.is_empty() {
+                        self.tell(event.data.as_bytes(), open).await;
+                    }
+                }
+                if open.is_empty() {
+                    return Ok(());
+                }
+            }
+            let Some(cursor) = last.as_ref().filter(|_| lock(&self.session).id.is_some()) else {
+                return Err("the stream of the call was cut: call again".to_owned());
+            };
+            answered = self.resume(cursor).await?;
+        }
+        Ok(())
+    }
+
+    async fn resume(&self, cursor: &str) -> Result<reqwest::Response, String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            tokio::time::sleep(AGAIN).await;
+            if let Ok(url) = self.finder.find().await {
+                let request = self.client.get(url).header(header::ACCEPT, "text/event-stream");
+                match self.addressed(request).header("last-event-id", cursor).send().await {
+                    Ok(answered) if answered.status().is_success() => return Ok(answered),
+                    Ok(answered) if answered.status().is_client_error() => {
+                        return Err(format!(
+                            "the stream of the call was cut, and is not there: {}",
+                            answered.status()
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+            if Instant::now() >= until {
+                return Err("the stream of the call was cut, and the server did not come back".to_owned());
+            }
+        }
+    }
+
+    /// Reads what the session is told outside of any call, for as long as it lasts.
+    async fn listen(&self) {
+        loop {
+            if let Ok(url) = self.finder.find().await {
+                let request = self.client.get(url).header(header::ACCEPT, "text/event-stream");
+                match self.addressed(request).send().await {
+                    Ok(answered) if answered.status().is_success() => {
+                        let mut parser = sse::Parser::new(MAX_MESSAGE);
+                        let mut pieces = answered.bytes_stream();
+                        while let Some(Ok(piece)) = pieces.next().await {
+                            let Ok(events) = parser.feed(&piece) else { break };
+                            for event in events.into_iter().filter(|event| !event.data.is_empty()) {
+                                self.tell(event.data.as_bytes(), &mut vec![]).await;
+                            }
+                        }
+                    }
+                    Ok(answered) if answered.status() == StatusCode::METHOD_NOT_ALLOWED => return,
+                    _ => {}
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Passes on what the server says, and takes the requests off that are answered with it. False: it answers
+    /// none of them, and is not passed on where some wait.
+    async fn tell(&self, body: &[u8], open: &mut Vec<Id>) -> bool {
+        let told = envelope::answers_in(body);
+        let waited = !open.is_empty();
+        open.retain(|id| !told.contains(id));
+        let message: Value = serde_json::from_slice(body).unwrap_or_default();
+        if message.is_null() {
+            return !waited;
+        }
+        let is_answer = message.get("method").is_none() && !message.is_array();
+        if waited && is_answer && told.is_empty() {
+            return false;
+        }
+        lock(&self.mirrors).learn(&message);
+        if let Some(version) = message["result"]["protocolVersion"].as_str() {
+            // The revision that was agreed on goes with every request from here on.
+            lock(&self.session).version = HeaderValue::from_str(version).ok();
+        }
+        // An error says that the client is gone.
+        let _ = self.out.send(body.to_vec()).await;
+        true
     }
 
     async fn fail(&self, id: &Id, why: &str) {
         let mut out = Vec::new();
         jsonrpc::write_error(&mut out, Some(id), INTERNAL_ERROR, why, None);
-        self.tell(out).await;
-    }
-
-    async fn tell(&self, message: Vec<u8>) {
-        // An error says that the client is gone.
-        let _ = self.out.send(message).await;
+        let _ = self.out.send(out).await;
     }
 }
 
@@ -264,23 +344,6 @@ fn is_stream(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
-fn is_response(data: &str, id: &Id) -> bool {
-    jsonrpc::parse_response(data.as_bytes()).is_ok_and(|response| response.id.as_ref() == Some(id))
-}
-
-/// The headers of a request that stands for itself (2026-07-28): what its body says. `None` for all others.
-fn mirrored(message: &Value) -> Option<HeaderMap> {
-    let params = &message["params"];
-    let version = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str()?;
-    let mut headers = HeaderMap::new();
-    headers.insert("mcp-protocol-version", HeaderValue::from_str(version).ok()?);
-    headers.insert("mcp-method", HeaderValue::from_str(message["method"].as_str()?).ok()?);
-    let named = ["name", "uri", "taskId"].iter().find_map(|member| params[*member].as_str());
-    if let Some(named) = named {
-        let plain = named.bytes().all(|byte| matches!(byte, b'!'..=b'~')) && !named.starts_with("=?");
-        let value =
-            if plain { named.to_owned() } else { format!("=?base64?{}?=", BASE64_STANDARD.encode(named)) };
-        headers.insert("mcp-name", HeaderValue::from_str(&value).ok()?);
-    }
-    Some(headers)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -61,6 +61,9 @@ pub struct Submit {
     pub trace: Option<String>,
     /// What the binding wants to find again with the task. Nobody else reads it.
     pub request: Option<Value>,
+    /// The caller waits at a connection and has no other way to the task: it ends when the node that took it
+    /// dies, and when nobody answers its questions for so long.
+    pub waiting: Option<Duration>,
     pub(crate) parent: Option<Parent>,
 }
 
@@ -103,6 +106,7 @@ impl Submit {
             abilities: Abilities { ask: true, authorize: true, ..Abilities::default() },
             trace: None,
             request: None,
+            waiting: None,
             parent: None,
         }
     }
@@ -234,6 +238,7 @@ impl Inner {
             can_authorize: submit.abilities.authorize,
             metadata: submit.metadata.clone(),
             request: submit.request.clone(),
+            waiting_ms: submit.waiting.map(|waiting| waiting.as_millis() as u64),
             trace: submit.trace.clone(),
             depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
             bytes: submit.message.size() as u64,

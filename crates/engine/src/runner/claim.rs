@@ -92,6 +92,12 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Resul
     if claimed.row.cancel {
         run.cancel();
     }
+    if let Some(why) = abandoned(&engine, claimed, &run) {
+        let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, why);
+        engine.cancel_children(claimed.row.id).await;
+        lease.finish(&run, Event::Status(Status { state: State::Canceled, message: Some(message) })).await;
+        return Ok(());
+    }
     let refusal = match engine.catalog.get(&claimed.row.agent) {
         Err(error) => error.to_string(),
         Ok(_) if claimed.row.attempts >= MAX_IDLE_ATTEMPTS => {
@@ -109,6 +115,17 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Resul
     let message = Some(task::as_fault(message));
     lease.finish(&run, Event::Status(Status { state: State::Failed, message })).await;
     Ok(())
+}
+
+/// Why nobody wants the result any more, if the caller waited at a connection.
+fn abandoned(engine: &Engine, claimed: &Claimed, run: &Run) -> Option<&'static str> {
+    let waiting = run.waiting()?;
+    let row = &claimed.row;
+    if row.attempts > 0 {
+        return Some("the caller waited at a server that is gone");
+    }
+    let unanswered = row.state.is_interrupted() && engine.clock.now() >= row.status_at.after(waiting);
+    unanswered.then_some("the caller waited, and did not answer in time")
 }
 
 /// What a run needs of a task's past. The rest of it is not held while the run goes on.

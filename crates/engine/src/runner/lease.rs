@@ -180,6 +180,8 @@ impl Lease {
     /// would otherwise wait for a runner that has just left.
     pub(super) async fn park(&mut self, run: &Run, wake_at: Option<Timestamp>) -> Result<Parked, Stop> {
         self.count_time(run);
+        // Somebody who waits at a connection is not waited for without an end.
+        let wake_at = wake_at.or_else(|| Some(self.engine.clock.now().after(run.waiting()?)));
         let mut change = Change::new(Guard::Version { task: self.task, version: self.version });
         change.head = Some(run.take_last(None).head.encode());
         change.run = wake_at.map_or(RunChange::Rest, RunChange::Due);

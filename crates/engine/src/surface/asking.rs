@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::Shape;
 use crate::{access::Caller, question::Answer};
 
 /// What a handler is given with its arguments.
@@ -123,6 +124,22 @@ pub enum Inquiry {
     },
     /// The folders that the caller works in.
     Roots,
+}
+
+impl Inquiry {
+    /// Whether that is an answer to it: of its kind, and where it is a form, one that satisfies the schema. A no
+    /// always is.
+    pub fn takes(&self, answer: &Answer) -> bool {
+        let Answer::Accept(given) = answer else { return true };
+        match self {
+            Self::Form { schema, .. } => {
+                Shape::compile(schema).is_ok_and(|shape| shape.refuse(given).is_none())
+            }
+            Self::Link { .. } => true,
+            Self::Sample { .. } => given.get("text").is_some_and(Value::is_string),
+            Self::Roots => given.get("roots").is_some_and(Value::is_array),
+        }
+    }
 }
 
 /// Why a handler did not do it.

@@ -18,4 +18,5 @@ mod running;
 mod script;
 mod sending;
 mod states;
+mod waiting;
 mod world;

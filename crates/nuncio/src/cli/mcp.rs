@@ -1,22 +1,28 @@
 //! `nuncio mcp`: MCP on standard input and output, for clients that start their servers as commands.
 //!
-//! One process holds a data folder. Where a server has it already, what the client says is passed on to that
-//! one; else this process is the server, on a free port, so that others find it in their turn.
+//! One process holds a data folder. Whoever it is, what the client says is carried to it; if nobody does, this
+//! process does from then on, on a free port, so that others find it in their turn. A client does not notice when
+//! the one that held the folder goes: sessions and tasks are in the store, and the next one goes on with them.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
-use nuncio::data_dir::Published;
-use nuncio_client::mcp::Relay;
+use async_trait::async_trait;
+use nuncio::{Running, Signals, data_dir::Published};
+use nuncio_client::mcp::{Finder, Relay};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout},
-    sync::mpsc,
+    net::TcpStream,
+    sync::{Mutex, mpsc},
 };
 
 use super::{
     error::CliError,
     serve::{Flags, server},
 };
-use crate::{config, logs};
+use crate::{
+    config::{self, Config},
+    logs,
+};
 
 /// Messages that may wait for a client that does not read.
 const WAITING: usize = 64;
@@ -25,34 +31,14 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     let mut config = config::load(&flags.given, flags.config.as_deref())?.config;
     // The standard output belongs to the protocol; log lines go to the standard error.
     logs::start(&config.log, config.log_format);
-    if let Some(running) = Published::read(&config.data).filter(is_alive) {
-        return relay(&format!("{}/mcp", running.url)).await;
-    }
     if !flags.given.contains_key("listen") {
         config.listen = "127.0.0.1:0".into();
     }
-    let data = config.data.clone();
-    let running = match server(config).start().await {
-        Ok(running) => running,
-        // Another one was faster.
-        Err(error) => match Published::read(&data).filter(is_alive) {
-            Some(other) => return relay(&format!("{}/mcp", other.url)).await,
-            None => return Err(error.into()),
-        },
-    };
-    let served = running.serve_pipe(BufReader::new(stdin()), stdout()).await;
-    running.stop().await;
-    served.map_err(CliError::Output)?;
-    Ok(ExitCode::SUCCESS)
-}
+    let mut signals = Signals::new()?;
+    let holder = Arc::new(Holder { config, state: Mutex::default() });
+    // A server that cannot start is an error now, and not at the first request.
+    holder.find().await.map_err(CliError::Admin)?;
 
-/// Whether somebody listens where the folder says.
-fn is_alive(published: &Published) -> bool {
-    let address = published.url.strip_prefix("http://").unwrap_or_default();
-    std::net::TcpStream::connect(address).is_ok()
-}
-
-async fn relay(url: &str) -> Result<ExitCode, CliError> {
     let (out, mut messages) = mpsc::channel::<Vec<u8>>(WAITING);
     let writer = tokio::spawn(async move {
         let mut output = stdout();
@@ -63,14 +49,88 @@ async fn relay(url: &str) -> Result<ExitCode, CliError> {
         }
         std::io::Result::Ok(())
     });
-    let mut relay = Relay::new(url, out).map_err(|error| CliError::Admin(error.to_string()))?;
+    let found = Found(Arc::clone(&holder));
+    let mut relay = Relay::new(found, out).map_err(|error| CliError::Admin(error.to_string()))?;
     let mut lines = BufReader::new(stdin()).lines();
-    while let Some(line) = lines.next_line().await.map_err(CliError::Output)? {
-        if !line.trim().is_empty() {
-            relay.send(line.into_bytes()).await;
+    loop {
+        let line = tokio::select! {
+            line = lines.next_line() => line.map_err(CliError::Output)?,
+            () = signals.next() => None,
+        };
+        match line {
+            Some(line) if line.trim().is_empty() => {}
+            Some(line) => relay.send(line.into_bytes()).await,
+            None => break,
         }
     }
     relay.close().await;
+    if let Some(running) = holder.state.lock().await.own.take() {
+        running.stop().await;
+    }
+    // It ends with the relay, which held the other end.
     let _ = writer.await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Knows who holds the folder, and holds it if nobody else does.
+struct Holder {
+    config: Config,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The server in this process.
+    own: Option<Running>,
+    /// The one in another.
+    other: Option<Published>,
+}
+
+impl Holder {
+    async fn find(&self) -> Result<String, String> {
+        let mut state = self.state.lock().await;
+        if let Some(own) = &state.own {
+            return Ok(endpoint(own.url()));
+        }
+        if let Some(other) = &state.other {
+            if listens(&other.url).await {
+                return Ok(endpoint(&other.url));
+            }
+            state.other = None;
+        }
+        // The folder's lock says whether somebody holds it: an address that was left behind says nothing.
+        let error = match server(self.config.clone()).start().await {
+            Ok(running) => {
+                let url = endpoint(running.url());
+                state.own = Some(running);
+                return Ok(url);
+            }
+            Err(error) => error,
+        };
+        match Published::read(&self.config.data) {
+            Some(other) if listens(&other.url).await => {
+                let url = endpoint(&other.url);
+                state.other = Some(other);
+                Ok(url)
+            }
+            _ => Err(error.to_string()),
+        }
+    }
+}
+
+struct Found(Arc<Holder>);
+
+#[async_trait]
+impl Finder for Found {
+    async fn find(&self) -> Result<String, String> {
+        self.0.find().await
+    }
+}
+
+fn endpoint(url: &str) -> String {
+    format!("{url}/mcp")
+}
+
+async fn listens(url: &str) -> bool {
+    TcpStream::connect(url.strip_prefix("http://").unwrap_or_default()).await.is_ok()
 }

@@ -170,6 +170,34 @@ fn a_call_survives_the_death_of_the_server_behind_it() {
     client.close();
 }
 
+/// Whoever holds the folder may go: the next one goes on, with the same session and the same call.
+#[test]
+fn a_client_takes_over_from_the_one_that_held_the_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut first = Client::start(&data, &["--agent-step", "20ms"]);
+    first.initialize();
+    let mut second = Client::start(&data, &["--agent-step", "20ms"]);
+    second.initialize();
+    let mut progress = vec![];
+    let request = call(1, "long_running_agent", &json!({ "steps": 30 }));
+    let mut first = Some(first);
+    let answer = second.ask(&request, |_, message| {
+        if message["method"] == "notifications/progress" {
+            progress.push(message["params"]["progress"].as_u64().unwrap());
+            if progress.len() == 10 {
+                // Killed when it is dropped.
+                drop(first.take());
+            }
+        }
+    });
+    assert!(answer["result"].to_string().contains("All 30 steps are done."), "{answer}");
+    assert_eq!(progress, (1..=30).collect::<Vec<u64>>());
+    let answer = second.ask(&call(2, "echo", &json!({ "text": "still here" })), |_, _| {});
+    assert_eq!(answer["result"]["content"][0]["text"], "still here");
+    second.close();
+}
+
 #[test]
 fn requests_of_a_program_that_closes_at_once_are_answered() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,10 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use nuncio_engine::{Answer, Error, Message, Nudge, Part, Reply, Role, TaskId};
@@ -18,10 +15,16 @@ use nuncio_wire::{
 };
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::{Mcp, client::Client};
 
-/// The id of a request that puts a question: never the same twice.
+/// How often one question is put to a client that answers it wrongly; then it counts as dismissed.
+const MAX_ASKS: u32 = 3;
+/// Wrong answers that are remembered.
+const MAX_WRONG: usize = 10_000;
+
+/// The id of a request that puts a question.
 pub(super) fn question_id(task: TaskId, question: &str, nonce: u64) -> Id {
     Id::string(&format!("q:{task}:{nonce:x}:{question}"))
 }
@@ -37,30 +40,29 @@ fn read_question_id(id: &str) -> Option<(&str, &str)> {
 /// What handlers of this process have asked and wait for.
 #[derive(Default)]
 pub(super) struct Waiting {
-    next: AtomicU64,
     asked: Mutex<HashMap<String, (String, oneshot::Sender<Answer>)>>,
 }
 
 impl Waiting {
-    /// A new request id for that session, and where its answer will come.
-    pub(super) fn ask(&self, session: &str) -> (Id, Asked<'_>) {
-        let key = format!("h:{:x}", self.next.fetch_add(1, Ordering::Relaxed));
+    /// A request of that name for that session, and where its answer will come. The name is new: a session
+    /// outlives the process, and an old answer must not meet a new question.
+    pub(super) fn ask(&self, session: &str, name: Uuid) -> (Id, Asked<'_>) {
+        let key = format!("h:{}", name.simple());
         let (tell, told) = oneshot::channel();
         self.lock().insert(key.clone(), (session.to_owned(), tell));
         (Id::string(&key), Asked { waiting: self, key, told })
     }
 
-    fn answer(&self, session: &str, key: &str, answer: Answer) {
+    /// Gives an answer to whoever waits for it; false when nobody does.
+    fn answer(&self, session: &str, key: &str, answer: Answer) -> bool {
         let mut asked = self.lock();
-        if asked.get(key).is_some_and(|(owner, _)| owner == session)
-            && let Some((_, tell)) = asked.remove(key)
-        {
-            // An error says that the call is over.
-            let _ = tell.send(answer);
+        if asked.get(key).is_none_or(|(owner, _)| owner != session) {
+            return false;
         }
+        asked.remove(key).is_some_and(|(_, tell)| tell.send(answer).is_ok())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (String, oneshot::Sender<Answer>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (String, oneshot::Sender<Answer>)>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,6 +86,35 @@ impl Drop for Asked<'_> {
     }
 }
 
+/// Wrong answers to questions of tasks, by task and question.
+#[derive(Default)]
+pub(super) struct Wrong(Mutex<HashMap<(String, String), u32>>);
+
+impl Wrong {
+    /// One more; returns how many there were.
+    fn count(&self, task: &str, question: &str) -> u32 {
+        let mut wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if wrong.len() >= MAX_WRONG {
+            // Those that matter are counted again.
+            wrong.clear();
+        }
+        let count = wrong.entry((task.to_owned(), question.to_owned())).or_default();
+        *count += 1;
+        *count
+    }
+
+    fn forget(&self, task: &str, question: &str) {
+        let mut wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wrong.remove(&(task.to_owned(), question.to_owned()));
+    }
+
+    /// Whether it has been answered wrongly.
+    pub(super) fn contains(&self, task: &str, question: &str) -> bool {
+        let wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wrong.contains_key(&(task.to_owned(), question.to_owned()))
+    }
+}
+
 impl Mcp {
     /// Takes what a client answered to a request of ours. What answers nothing is let pass: a question may
     /// have been answered elsewhere meanwhile.
@@ -96,20 +127,35 @@ impl Mcp {
             }
             Err(error) => Ok(answer_in_error(error)),
         };
-        if let Some((task, question)) = read_question_id(&id) {
-            let answered = match answer {
-                Ok(answer) => self.give_answer(client, task, question, answer).await,
-                Err(fault) => Err(fault),
+        let Some((task, question)) = read_question_id(&id) else {
+            let Some(session) = client.session.as_ref().filter(|_| id.starts_with("h:")) else { return Ok(()) };
+            let answer = answer.unwrap_or(Answer::Cancel);
+            return match self.waiting.answer(session.id(), &id, answer) {
+                true => Ok(()),
+                false => Err(Fault::request("nobody here waits for that answer (any more)")),
             };
-            if let Err(fault) = answered {
-                // Whoever put the question waits for an answer: it is put again.
-                let _ = self.engine.nudge(&client.caller, task, Nudge::AskAgain).await;
-                return Err(fault);
+        };
+        let (fault, is_wrong) = match answer {
+            Err(fault) => (fault, true),
+            Ok(answer) => match self.try_answer_question(client, task, question, answer).await {
+                Ok(()) => {
+                    self.wrong.forget(task, question);
+                    return Ok(());
+                }
+                // Anything else is no fault of the answer: it may come again.
+                Err(error) => (Fault::from(&error), matches!(error, Error::Answer(_))),
+            },
+        };
+        if is_wrong {
+            // Whoever put the question waits for an answer: it is put again, but not for ever.
+            if self.wrong.count(task, question) >= MAX_ASKS {
+                self.wrong.forget(task, question);
+                self.give_answer(client, task, question, Answer::Cancel).await?;
+            } else {
+                self.engine.nudge(&client.caller, task, Nudge::AskAgain).await?;
             }
-        } else if let Some(session) = &client.session {
-            self.waiting.answer(session.id(), &id, answer.unwrap_or(Answer::Cancel));
         }
-        Ok(())
+        Err(fault)
     }
 
     /// Answers a question of a task. One that is not open any more is no error.
@@ -120,6 +166,16 @@ impl Mcp {
         question: &str,
         answer: Answer,
     ) -> Result<(), Fault> {
+        self.try_answer_question(client, task, question, answer).await.map_err(Fault::from)
+    }
+
+    async fn try_answer_question(
+        &self,
+        client: &Client,
+        task: &str,
+        question: &str,
+        answer: Answer,
+    ) -> Result<(), Error> {
         let known = self.engine.get(&client.caller, task).await?;
         if !known.questions.iter().any(|(_, open)| open.id == question) {
             return Ok(());
@@ -138,7 +194,7 @@ impl Mcp {
             // Somebody else was first.
             Err(Error::Ended(_)) => Ok(()),
             Err(Error::Invalid(_)) if !self.is_open(client, task, question).await => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
             Ok(_) => Ok(()),
         }
     }

@@ -38,12 +38,15 @@ impl Exchange<'_> {
                     Some(Answered::Now(Response::fault(error.id.as_ref(), fault)))
                 }
                 Ok(Message::Response(response)) => {
-                    let taken = self.mcp.take_response(client, response).await;
-                    taken.err().map(|fault| Answered::Now(Response::fault(None, fault)))
+                    if let Err(fault) = self.mcp.take_response(client, response).await {
+                        // There is no answer to an answer.
+                        tracing::info!(why = fault.message, "an answer of a client was not taken");
+                    }
+                    None
                 }
                 Ok(Message::Request(request)) => {
                     let Some(id) = request.id else {
-                        self.mcp.notified(client, &request.method, request.params).await;
+                        self.mcp.notified(client, &request.method, request.params);
                         return None;
                     };
                     let answered = match (&*request.method, meta_of(request.params)) {

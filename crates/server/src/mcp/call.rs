@@ -3,7 +3,7 @@
 //! A plain tool answers at once. An agent gets a task, whatever becomes of the call: the caller waits for it,
 //! comes back for it, or is told at once where its result will be.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use nuncio_engine::{
@@ -70,25 +70,30 @@ impl Mcp {
             background: request.meta.background,
             as_task: client.version == Version::V2025_11_25 && call.task.is_some(),
         };
-        if let Some(tool) = self.surface().tool(&call.name) {
+        let tool = self.surface().tool(&call.name);
+        // The arguments may be large, and only a stateless call that comes again needs it.
+        let digest = match client.version.is_stateless() {
+            true => digest("tools/call", &call.name, &arguments),
+            false => String::new(),
+        };
+        if let Some(state) = call.request_state.as_ref().filter(|_| client.version.is_stateless()) {
+            let now = self.engine.clock().now();
+            let kept = self.seal.open(&client.caller, &digest, now, state)?;
+            if let Some(task) = kept.task {
+                // Whoever took it up: the tool itself, or an agent that it was handed over to.
+                let responses = call.input_responses.unwrap_or_default();
+                return self.rejoin(client, request, &task, responses, digest).await;
+            }
+            if tool.is_none() {
+                return Err(Fault::params("requestState: it belongs to another request"));
+            }
+        }
+        if let Some(tool) = tool {
             return self.call_tool(client, &request.id, tool, call, arguments, along).await;
         }
         let agent = self.engine.catalog().get(&call.name).map_err(|_| {
             Fault::params(format!("there is no tool {:?}: tools/list names those that there are", call.name))
         })?;
-        // The arguments may be large, and sessions need none.
-        let digest = match client.version.is_stateless() {
-            true => digest("tools/call", &call.name, &arguments),
-            false => String::new(),
-        };
-        if let Some(state) = &call.request_state {
-            let now = self.engine.clock().now();
-            let kept = self.seal.open(&client.caller, &digest, now, state)?;
-            let task =
-                kept.task.ok_or_else(|| Fault::params("requestState: it belongs to another request"))?;
-            let responses = call.input_responses.unwrap_or_default();
-            return self.rejoin(client, request, &task, responses, digest).await;
-        }
         if let Some(refused) = refuse_arguments(client.version, agent, &arguments)? {
             return Ok(self.tool_error(client, &request.id, refused));
         }
@@ -172,7 +177,7 @@ impl Mcp {
         })))
     }
 
-    /// A handler has what it needs, and an agent goes on from there.
+    /// A handler has what it needs, and an agent goes on from there. The digest is that of the client's request.
     pub(super) async fn hand_over(
         self: &Arc<Self>,
         client: &Client,
@@ -180,8 +185,8 @@ impl Mcp {
         agent: &str,
         arguments: Map<String, Value>,
         along: Along,
+        digest: String,
     ) -> Result<Answered, Fault> {
-        let digest = digest("tools/call", agent, &arguments);
         let agent = self.engine.catalog().get(agent)?;
         self.call_agent(AgentCall { client, id, agent, arguments, along, digest }).await
     }
@@ -192,13 +197,15 @@ impl Mcp {
         let takes_task = takes_task(client, profile.tasks, &call.along);
         check_task_use(client, profile.tasks, &call.along)?;
         let waits = !takes_task && !call.along.background;
-        let submit = submit(&call, waits);
+        let submit = submit(&call, waits, self.options.state_ttl);
         let (begun, guard) = match waits && version.is_stateless() {
             true => self.begin_or_cancel(client, submit).await?,
             false => (self.engine.begin(&client.caller, submit).await?, None),
         };
-        if waits && client.session.as_ref().is_some_and(|session| session.is_cancelled(id)) {
-            // The cancellation has overtaken it.
+        if waits
+            && client.session.as_ref().is_some_and(|session| session.is_cancelled(id) || session.has_ended())
+        {
+            // The cancellation, or the end of the session, has overtaken it.
             let _ = self.engine.cancel(&client.caller, &begun.task.origin.id.to_string()).await;
         }
         if call.along.background {
@@ -329,15 +336,22 @@ impl Mcp {
         Answered::Now(Response::result(self.result_of(version, id, "complete", write, meta)))
     }
 
-    /// Cancels the call of that request id, wherever it runs.
-    pub(super) async fn cancel_call(&self, client: &Client, id: &Id) {
+    /// Cancels the call of that request id, wherever it runs. Beside whatever comes next: an agent may take its
+    /// time to tidy up.
+    pub(super) fn cancel_call(self: &Arc<Self>, client: &Client, id: &Id) {
         let Some(session) = &client.session else { return };
         session.cancelled(id);
-        for task in self.waited_for(client).await {
-            if task.1.id == id.as_json() {
-                let _ = self.engine.cancel(&client.caller, &task.0).await;
-            }
+        if session.stop_handler(id) {
+            return;
         }
+        let (mcp, client, id) = (Arc::clone(self), client.clone(), id.clone());
+        tokio::spawn(async move {
+            for (task, made) in mcp.waited_for(&client).await {
+                if made.id == id.as_json() {
+                    let _ = mcp.engine.cancel(&client.caller, &task).await;
+                }
+            }
+        });
     }
 
     /// Cancels all calls that the session waits for.
@@ -350,7 +364,9 @@ impl Mcp {
     /// The unfinished tasks of the session whose result it waits for, with their requests.
     async fn waited_for(&self, client: &Client) -> Vec<(String, Made)> {
         let mut found = vec![];
-        for state in [State::Submitted, State::Working, State::InputRequired, State::AuthRequired] {
+        // Twice: what moves while it is looked for is found the second time.
+        let states = [State::Submitted, State::Working, State::InputRequired, State::AuthRequired];
+        for state in states.into_iter().chain(states) {
             let mut page_token = None;
             loop {
                 let query = List {
@@ -386,7 +402,7 @@ impl Made {
     }
 }
 
-fn submit(call: &AgentCall<'_>, waits: bool) -> Submit {
+fn submit(call: &AgentCall<'_>, waits: bool, state_ttl: Duration) -> Submit {
     let AgentCall { client, id, agent, along, .. } = call;
     let made = Made {
         id: id.as_json().to_owned(),
@@ -399,6 +415,7 @@ fn submit(call: &AgentCall<'_>, waits: bool) -> Submit {
     submit.context = client.context();
     submit.trace.clone_from(&along.trace);
     submit.request = Some(json!({ "mcp": made }));
+    submit.waiting = (waits && client.version.is_stateless()).then_some(state_ttl);
     let can = client.abilities();
     // Who waits is asked only what it can be asked, and so is who gets a task without having asked for one:
     // it would wait for ever. Who wanted it that way has a task that parks until somebody answers.

@@ -10,7 +10,7 @@ use nuncio_wire::{
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
-use super::{Mcp, client::Client, listen::ListenStream, stream::CallStream};
+use super::{Mcp, client::Client, listen::ListenStream, session::State, stream::CallStream};
 
 /// What a request is answered with.
 pub(crate) enum Answered {
@@ -39,6 +39,18 @@ impl Response {
         jsonrpc::write_error(&mut body, id, fault.code, &fault.message, fault.data.as_ref());
         Self { body, fault: Some(fault) }
     }
+}
+
+/// The request that `notifications/cancelled` speaks of.
+pub(super) fn cancelled_id(params: Option<&RawValue>) -> Option<Id> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Cancelled<'a> {
+        #[serde(borrow)]
+        request_id: &'a RawValue,
+    }
+    let cancelled: Cancelled<'_> = serde_json::from_str(params?.get()).ok()?;
+    Id::from_json(cancelled.request_id.get())
 }
 
 /// Why a request with the id `null` is refused: nobody could tell its answer from that to a broken one.
@@ -98,19 +110,11 @@ impl Mcp {
     }
 
     /// Takes a notification. Nobody waits for an answer, so what cannot be done is let pass.
-    pub(super) async fn notified(&self, client: &Client, method: &str, params: Option<&RawValue>) {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Cancelled<'a> {
-            #[serde(borrow)]
-            request_id: &'a RawValue,
-        }
+    pub(super) fn notified(self: &Arc<Self>, client: &Client, method: &str, params: Option<&RawValue>) {
         if method == "notifications/cancelled"
-            && let Some(params) = params
-            && let Ok(cancelled) = serde_json::from_str::<Cancelled<'_>>(params.get())
-            && let Some(id) = Id::from_json(cancelled.request_id.get())
+            && let Some(id) = cancelled_id(params)
         {
-            self.cancel_call(client, &id).await;
+            self.cancel_call(client, &id);
         }
     }
 
@@ -205,7 +209,11 @@ impl Mcp {
         }
         let level = level_of(&mcp::read::<SetLevel>(params)?.level)?;
         if let Some(session) = &client.session {
-            self.sessions.change(session, |state| state.level = Some(level)).await?;
+            let set = |state: &mut State| {
+                state.level = Some(level);
+                Ok(())
+            };
+            self.sessions.change(session, set).await?;
         }
         Ok(self.result(client.version, id, |_| {}))
     }

@@ -23,14 +23,14 @@ use super::{
     Mcp,
     batch::batch_size,
     client::Client,
-    dispatch::{Answered, Request, Response, null_id},
+    dispatch::{Answered, Request, Response, cancelled_id, null_id},
     session::Session,
 };
 
 /// How long requests may still be answered when the client has closed its end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Requests of one connection that are answered at the same time.
-const MAX_OPEN: usize = 256;
+const MAX_OPEN: usize = 64;
 
 /// One connection.
 pub(crate) struct Duplex {
@@ -40,7 +40,14 @@ pub(crate) struct Duplex {
     client: Option<Client>,
     work: JoinSet<()>,
     /// What is under way, by the id of its request.
-    open: Arc<Mutex<HashMap<Id, AbortHandle>>>,
+    open: Arc<Mutex<HashMap<Id, Open>>>,
+}
+
+/// A request under way.
+struct Open {
+    work: AbortHandle,
+    /// It stands for itself: it is cancelled by letting go of it.
+    stateless: bool,
 }
 
 impl Duplex {
@@ -116,11 +123,12 @@ impl Duplex {
                 if let Some(client) = self.client.clone()
                     && let Err(fault) = self.mcp.take_response(&client, response).await
                 {
-                    self.tell(Response::fault(None, fault).body).await;
+                    // There is no answer to an answer.
+                    tracing::info!(why = fault.message, "an answer of a client was not taken");
                 }
             }
             Message::Request(request) => match request.id.clone() {
-                None => self.notification(&request.method, request.params).await,
+                None => self.notification(&request.method, request.params),
                 Some(id) if id == Id::null() => {
                     self.tell(Response::fault(None, null_id()).body).await;
                 }
@@ -133,19 +141,18 @@ impl Duplex {
         }
     }
 
-    async fn notification(&mut self, method: &str, params: Option<&RawValue>) {
+    fn notification(&mut self, method: &str, params: Option<&RawValue>) {
         if method == "notifications/cancelled"
-            && let Some(id) = params.and_then(cancelled_id)
+            && let Some(id) = cancelled_id(params)
         {
-            // A stateless call has nothing else by which it could be cancelled: its stream is dropped.
-            let stateless = self.client.is_none();
-            let work = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-            if let (true, Some(work)) = (stateless, work) {
-                work.abort();
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            if open.get(&id).is_some_and(|request| request.stateless) {
+                open.remove(&id).inspect(|request| request.work.abort());
+                return;
             }
         }
-        if let Some(client) = self.client.clone() {
-            self.mcp.notified(&client, method, params).await;
+        if let Some(client) = &self.client {
+            self.mcp.notified(client, method, params);
         }
     }
 
@@ -164,11 +171,15 @@ impl Duplex {
             }
         };
         let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open().len() >= MAX_OPEN {
+        if open().contains_key(id) {
+            return Err(Fault::request("id: a request of that id is open"));
+        }
+        if self.work.len() >= MAX_OPEN {
             return Err(Fault::internal(format!(
                 "there are {MAX_OPEN} requests open: wait for some of them"
             )));
         }
+        let stateless = client.version.is_stateless();
         let (method, params) = (method.to_owned(), params.map(ToOwned::to_owned));
         let (mcp, out, key, all) =
             (Arc::clone(&self.mcp), self.out.clone(), id.clone(), Arc::clone(&self.open));
@@ -177,10 +188,13 @@ impl Duplex {
             // Known by its id before it does anything.
             let _ = begun.await;
             let request = Request { id: key.clone(), method: &method, params: params.as_deref(), meta };
-            forward(mcp.answer(&client, request).await, &out).await;
+            let answered = mcp.answer(&client, request).await;
+            // What was asked may be large, and what is answered may take a week.
+            drop(params);
+            forward(answered, &out).await;
             all.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         });
-        open().insert(id.clone(), work);
+        open().insert(id.clone(), Open { work, stateless });
         let _ = begin.send(());
         Ok(())
     }
@@ -232,15 +246,4 @@ async fn forward(answered: Answered, out: &mpsc::Sender<Vec<u8>>) {
             }
         }
     }
-}
-
-fn cancelled_id(params: &RawValue) -> Option<Id> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Cancelled<'a> {
-        #[serde(borrow)]
-        request_id: &'a RawValue,
-    }
-    let cancelled: Cancelled<'_> = serde_json::from_str(params.get()).ok()?;
-    Id::from_json(cancelled.request_id.get())
 }

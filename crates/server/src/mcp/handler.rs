@@ -25,6 +25,8 @@ use super::{
     stream::{CallStream, Frame, HandlerStream},
 };
 
+/// How often one question is put to a client that answers it wrongly; then it counts as dismissed.
+const MAX_ASKS: usize = 3;
 /// How often a handler may ask within one call of a session.
 const MAX_ROUNDS: usize = 32;
 
@@ -76,25 +78,28 @@ impl Mcp {
             Some(state) => self.seal.open(&client.caller, &digest(), now, state)?,
             None => Kept { task: None, answers: Answers::new(), state: None },
         };
-        for (key, response) in handling.input_responses.iter().flatten() {
-            // What is damaged was not answered: the handler asks again if it still wants to know.
-            if let Ok(answer) = answer_in_result(response) {
-                kept.answers.insert(key.clone(), answer);
+        if handling.input_responses.as_ref().is_some_and(|given| !given.is_empty()) {
+            // What it would ask says which answers are taken, and what they have to look like.
+            if let Ok(Said::Ask(asking)) = (handling.handler)(round(client, &handling, &kept)).await {
+                for (key, response) in handling.input_responses.iter().flatten() {
+                    let answer = answer_in_result(response).ok();
+                    let fits =
+                        asking.questions.get(key).zip(answer).filter(|(asked, answer)| asked.takes(answer));
+                    // Any other was not asked for, or is damaged: it is asked again if that still matters.
+                    if let Some((_, answer)) = fits {
+                        kept.answers.insert(key.clone(), answer);
+                    }
+                }
             }
         }
-        let round = Round {
-            caller: client.caller.clone(),
-            arguments: handling.arguments.clone(),
-            answers: kept.answers.clone(),
-            state: kept.state.clone(),
-            abilities: client.abilities(),
-        };
+        let round = round(client, &handling, &kept);
         let asking = match (handling.handler)(round).await {
             Ok(Said::Done(output)) => {
                 return Ok(Answered::Now((handling.write)(self, client, id, Ok(output))));
             }
             Ok(Said::HandOver { agent, arguments }) => {
-                return self.hand_over(client, id, &agent, arguments, handling.along).await;
+                let (along, digest) = (handling.along.clone(), digest());
+                return self.hand_over(client, id, &agent, arguments, along, digest).await;
             }
             Ok(Said::Ask(asking)) => asking,
             Err(error) => return self.refuse(client, id, &handling, error),
@@ -122,13 +127,17 @@ impl Mcp {
             );
             return Ok(Answered::Now(Response::result(body)));
         }
-        let (frames, stream) = HandlerStream::new(Arc::clone(self));
+        let (frames, stream) = HandlerStream::new();
+        let (session, request) = (client.session.clone(), id.clone());
         let (mcp, client, id) = (Arc::clone(self), client.clone(), id.clone());
         let work = tokio::spawn(async move {
             let rounds = Rounds { mcp: &mcp, client: &client, id: &id, handling: &handling, frames: &frames };
             rounds.run(kept.answers, asking).await;
         });
-        Ok(Answered::Call(CallStream::Handler(stream.of(work.abort_handle()))))
+        if let Some(session) = &session {
+            session.runs_handler(&request, work.abort_handle());
+        }
+        Ok(Answered::Call(CallStream::Handler(stream.of(work.abort_handle(), session, request))))
     }
 
     fn refuse<T>(
@@ -150,6 +159,16 @@ impl Mcp {
             HandlerError::NotFound(uri) => Fault::no_resource(client.version, &uri),
             HandlerError::Needs(abilities) => Fault::missing(client.version, needed(abilities)),
         }
+    }
+}
+
+fn round<T>(client: &Client, handling: &Handling<T>, kept: &Kept) -> Round {
+    Round {
+        caller: client.caller.clone(),
+        arguments: handling.arguments.clone(),
+        answers: kept.answers.clone(),
+        state: kept.state.clone(),
+        abilities: client.abilities(),
     }
 }
 
@@ -214,19 +233,31 @@ impl<T: Send + 'static> Rounds<'_, T> {
 
     /// Puts the questions, one after another: clients show one at a time.
     async fn ask(&self, answers: &mut Answers, asking: &Asking) {
-        let Some(session) = &self.client.session else { return };
         for (name, inquiry) in &asking.questions {
-            let (id, asked) = self.mcp.waiting.ask(session.id());
-            let mut data = Vec::with_capacity(256);
-            let inquiry = Asked::Inquiry(inquiry);
-            jsonrpc::write_request(&mut data, &id, inquiry.method(), |out| {
-                inquiry.write_params(out, self.client.version, None);
-            });
-            if self.frames.send(Frame::plain(data)).await.is_err() {
-                return;
+            let mut answer = Answer::Cancel;
+            for _ in 0..MAX_ASKS {
+                answer = self.put(inquiry).await;
+                if inquiry.takes(&answer) {
+                    break;
+                }
+                answer = Answer::Cancel;
             }
-            let answer: Answer = asked.answer().await;
             answers.insert(name.clone(), answer);
+        }
+    }
+
+    async fn put(&self, inquiry: &Inquiry) -> Answer {
+        let Some(session) = &self.client.session else { return Answer::Unavailable };
+        let (id, asked) = self.mcp.waiting.ask(session.id(), self.mcp.engine.clock().new_id());
+        let mut data = Vec::with_capacity(256);
+        let inquiry = Asked::Inquiry(inquiry);
+        jsonrpc::write_request(&mut data, &id, inquiry.method(), |out| {
+            let name = id.as_text().unwrap_or_default();
+            inquiry.write_params(out, self.client.version, &name, None);
+        });
+        match self.frames.send(Frame::plain(data)).await {
+            Ok(()) => asked.answer().await,
+            Err(_) => Answer::Unavailable,
         }
     }
 
@@ -236,18 +267,17 @@ impl<T: Send + 'static> Rounds<'_, T> {
     }
 
     async fn hand_over(&self, agent: &str, arguments: Map<String, Value>) {
-        let mut stream = match self
-            .mcp
-            .hand_over(self.client, self.id, agent, arguments, self.handling.along.clone())
-            .await
-        {
+        let along = self.handling.along.clone();
+        let handed = self.mcp.hand_over(self.client, self.id, agent, arguments, along, String::new()).await;
+        let mut stream = match handed {
             Ok(Answered::Call(stream)) => stream,
             Ok(Answered::Now(response)) => return drop(self.frames.send(Frame::plain(response.body)).await),
             Ok(Answered::Listen(_)) => return,
             Err(fault) => return self.end(Err(fault)).await,
         };
         while let Some(frame) = Box::pin(stream.next()).await {
-            if self.frames.send(Frame::plain(frame.data)).await.is_err() {
+            // With its id: from here on the call can be taken up again.
+            if self.frames.send(frame).await.is_err() {
                 return;
             }
         }

@@ -99,7 +99,10 @@ impl Exchange<'_> {
             Messages::One(Message::Request(request)) => self.request(request).await,
             Messages::One(Message::Response(response)) => {
                 let client = self.session().await?;
-                self.mcp.take_response(&client, response).await.map_err(|fault| fault.status(400))?;
+                self.mcp.take_response(&client, response).await.map_err(|fault| match fault.status {
+                    200 => fault.status(400),
+                    _ => fault,
+                })?;
                 Ok(accepted())
             }
             Messages::Batch(batch) => {
@@ -156,11 +159,14 @@ impl Exchange<'_> {
     ) -> Result<HttpResponse<Body>, Fault> {
         if request.method == "initialize" {
             let id = request.id.as_ref().ok_or_else(|| Fault::request("initialize: an id is wanted"))?;
+            if *id == Id::null() {
+                return Err(null_id());
+            }
             return self.initialize(id, read(request.params)?).await;
         }
         let client = self.session().await?;
         let Some(id) = request.id.clone() else {
-            self.mcp.notified(&client, &request.method, request.params).await;
+            self.mcp.notified(&client, &request.method, request.params);
             return Ok(accepted());
         };
         if id == Id::null() {
@@ -186,6 +192,9 @@ impl Exchange<'_> {
 
     /// The client of the session that the request names.
     async fn session(&self) -> Result<Client, Fault> {
+        if self.headers.get_all(SESSION).iter().count() > 1 {
+            return Err(Fault::request("there is more than one Mcp-Session-Id header"));
+        }
         let Some(id) = self.header(SESSION) else {
             return Err(Fault::request(
                 "the request belongs to no session: begin with initialize and send Mcp-Session-Id from then on, \

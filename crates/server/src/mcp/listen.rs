@@ -19,7 +19,7 @@ use nuncio_wire::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{broadcast, mpsc},
+    sync::{broadcast, mpsc, watch},
     task::{AbortHandle, JoinSet},
 };
 
@@ -161,15 +161,16 @@ impl Listener {
         }
         let mut closing = self.mcp.engine.closing();
         let session = self.client.session.clone();
+        let mut silent = false;
         let mut seat = session.as_ref().map(|session| session.sit(Tells::Session));
         let shared = session.is_some() && self.mcp.engine.store().is_shared();
         let (mut ended, mut changed) = match &session {
             Some(session) => (session.ended(), session.changed()),
-            None => (tokio::sync::watch::channel(false).1, tokio::sync::watch::channel(0).1),
+            None => (watch::channel(false).1, watch::channel(0).1),
         };
         loop {
             if let Some(session) = &session {
-                self.followed = session.state().subscriptions;
+                self.followed = if silent { BTreeMap::new() } else { session.state().subscriptions };
             }
             following.retain(|uri, follower| {
                 let keep = self.followed.contains_key(uri);
@@ -188,7 +189,7 @@ impl Listener {
                 }
             }
             tokio::select! {
-                change = self.changes.recv() => {
+                change = self.changes.recv(), if !silent => {
                     let told = match change {
                         Ok(change) => self.tell_change(&change).await,
                         // It was slow: whatever changed, it is told of all of it.
@@ -199,10 +200,11 @@ impl Listener {
                         return;
                     }
                 }
-                _ = closing.changed() => break,
+                () = is_so(&mut closing) => break,
                 Ok(()) = changed.changed(), if session.is_some() => {}
-                Ok(()) = ended.changed(), if session.is_some() => break,
-                () = taken(&mut seat) => break,
+                () = is_so(&mut ended), if session.is_some() => break,
+                // Open and silent: the newer stream tells everything.
+                () = taken(&mut seat), if !silent => silent = true,
                 Some(_) = followers.join_next(), if !followers.is_empty() => {}
                 () = tokio::time::sleep(LOOK), if shared => {
                     if let Some(session) = &session {
@@ -216,6 +218,14 @@ impl Listener {
             let subscribed = |meta: &mut json::Object<'_>| {
                 meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id.as_json().as_bytes());
             };
+            let mut cancelled = Vec::with_capacity(128);
+            jsonrpc::write_notification(&mut cancelled, "notifications/cancelled", |out| {
+                json::object(out, |params| {
+                    params.key("requestId").extend_from_slice(id.as_json().as_bytes());
+                    params.object("_meta", subscribed);
+                });
+            });
+            let _ = self.tell(cancelled).await;
             let _ = self.tell(mcp.result_of(version, id, "complete", |_| {}, subscribed)).await;
         }
     }
@@ -361,6 +371,12 @@ impl Follows {
         });
         self.send.send(Frame::plain(data)).await.map_err(drop)
     }
+}
+
+/// Waits until it is so, also if it was so before.
+async fn is_so(flag: &mut watch::Receiver<bool>) {
+    // An error says that nobody is left to say so, which is the same thing.
+    let _ = flag.wait_for(|is_so| *is_so).await;
 }
 
 /// Waits until another stream has taken the place; for ever where there is none to take.

@@ -1,12 +1,10 @@
 //! Headers repeat what the body says (2026-07-28), for whoever on the way only sees those. The two have to agree.
 
-use std::borrow::Cow;
-
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use nuncio_engine::Catalog;
 use nuncio_wire::{
     jsonrpc,
-    mcp::{Fault, Meta, decode_value, mirrored, same_value, value_at},
+    mcp::{Fault, Meta, decode_value, mirrored, read, same_value, value_at},
 };
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -17,9 +15,9 @@ pub(super) fn check_headers(
     request: &jsonrpc::Request<'_>,
     meta: &Meta,
 ) -> Result<(), Fault> {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let header = |name: &'static str| text(headers, name);
     let said = meta.version.as_deref().unwrap_or_default();
-    match header("mcp-protocol-version") {
+    match header("mcp-protocol-version")? {
         None => return Err(Fault::header("the MCP-Protocol-Version header is missing")),
         Some(version) if version != said => {
             return Err(Fault::header(format!(
@@ -31,7 +29,7 @@ pub(super) fn check_headers(
     if request.id.is_none() {
         return Ok(());
     }
-    match header("mcp-method") {
+    match header("mcp-method")? {
         None => return Err(Fault::header("the Mcp-Method header is missing")),
         Some(method) if method != request.method => {
             return Err(Fault::header(format!(
@@ -41,15 +39,14 @@ pub(super) fn check_headers(
         }
         Some(_) => {}
     }
-    let Named { name, uri, task } = Named::read(request.params);
     let (member, named) = match &*request.method {
-        "tools/call" | "prompts/get" => ("name", name),
-        "resources/read" => ("uri", uri),
-        "tasks/get" | "tasks/update" | "tasks/cancel" => ("taskId", task),
+        "tools/call" | "prompts/get" => ("name", name_of(request.params)?),
+        "resources/read" => ("uri", read::<Uri>(request.params)?.uri),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => ("taskId", read::<TaskName>(request.params)?.task),
         _ => return Ok(()),
     };
     let Some(named) = named else { return Ok(()) };
-    let Some(header) = headers.get("mcp-name") else {
+    let Some(header) = one(headers, "mcp-name")? else {
         return Err(Fault::header("the Mcp-Name header is missing"));
     };
     match decode_value(header.as_bytes()) {
@@ -70,7 +67,7 @@ pub(super) fn check_arguments(
     if request.method != "tools/call" {
         return Ok(());
     }
-    let Some(name) = Named::read(request.params).name else { return Ok(()) };
+    let Some(name) = name_of(request.params)? else { return Ok(()) };
     let mirrors = match (catalog.surface().tool(&name), catalog.get(&name)) {
         (Some(tool), _) if tool.input.mirrors() => mirrored(&tool.profile.input_schema),
         (None, Ok(agent)) if agent.input.as_ref().is_some_and(|input| input.mirrors()) => {
@@ -85,7 +82,7 @@ pub(super) fn check_arguments(
         request.params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     for (name, path) in mirrors {
         let argument = value_at(&params["arguments"], &path);
-        let header = headers.get(format!("mcp-param-{name}").to_ascii_lowercase());
+        let header = one(headers, &format!("mcp-param-{name}").to_ascii_lowercase())?;
         let agree = match (header.map(|header| decode_value(header.as_bytes())), argument) {
             (None, None) => true,
             (Some(Some(said)), Some(meant)) => same_value(&said, meant),
@@ -101,19 +98,40 @@ pub(super) fn check_arguments(
     Ok(())
 }
 
-/// What a request is about, where its params name it: read without building the rest of them.
-#[derive(Default, Deserialize)]
-struct Named<'a> {
-    #[serde(borrow, default)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    uri: Option<Cow<'a, str>>,
-    #[serde(rename = "taskId", borrow, default)]
-    task: Option<Cow<'a, str>>,
+/// The one header of that name. Of several, everybody on the way might read another.
+fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, Fault> {
+    let mut all = headers.get_all(name).iter();
+    match (all.next(), all.next()) {
+        (found, None) => Ok(found),
+        _ => Err(Fault::header(format!("there is more than one {name} header"))),
+    }
 }
 
-impl<'a> Named<'a> {
-    fn read(params: Option<&'a RawValue>) -> Self {
-        params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
-    }
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Fault> {
+    let Some(value) = one(headers, name)? else { return Ok(None) };
+    value.to_str().map(Some).map_err(|_| Fault::header(format!("the {name} header is not text")))
+}
+
+/// What a request is about, read without building the rest of its params. One member at a time: what is wrong
+/// elsewhere must not hide it.
+#[derive(Default, Deserialize)]
+struct Name {
+    #[serde(default)]
+    name: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Uri {
+    #[serde(default)]
+    uri: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct TaskName {
+    #[serde(rename = "taskId", default)]
+    task: Option<String>,
+}
+
+fn name_of(params: Option<&RawValue>) -> Result<Option<String>, Fault> {
+    Ok(read::<Name>(params)?.name)
 }

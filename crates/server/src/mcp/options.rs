@@ -5,7 +5,8 @@ use std::time::Duration;
 /// How MCP is served, and what is refused.
 #[derive(Clone)]
 pub struct McpOptions {
-    /// What request states are signed with. All nodes of one store have the same.
+    /// What request states are signed with. All nodes of one store have the same. Empty: something that this
+    /// process makes up.
     pub secret: Vec<u8>,
     /// Said to clients about how to use this server.
     pub instructions: Option<String>,

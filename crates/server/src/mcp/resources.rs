@@ -18,9 +18,12 @@ use super::{
     client::Client,
     dispatch::{Answered, Request, Response},
     handler::{Along, Handling},
+    session::State,
 };
 
 const TASKS: &str = "a2a://tasks/";
+/// The longest address that is followed.
+const MAX_URI: usize = 4096;
 
 /// The family of all tasks.
 pub(super) fn task_template() -> ResourceProfile {
@@ -175,20 +178,23 @@ impl Mcp {
             return Err(Fault::method(client.version, "resources/subscribe"));
         };
         let known = if on { Some(self.known_up_to(client, &uri).await?) } else { None };
-        let full = |len: usize| len >= self.options.max_subscriptions;
-        let state = session.state();
-        if on && !state.subscriptions.contains_key(&uri) && full(state.subscriptions.len()) {
-            return Err(Fault::params(format!(
-                "a session follows at most {} resources (max_subscriptions)",
-                self.options.max_subscriptions
-            )));
-        }
-        self.sessions
-            .change(session, |state| match known {
-                Some(seq) => drop(state.subscriptions.insert(uri.clone(), seq)),
+        let max = self.options.max_subscriptions;
+        let change = |state: &mut State| {
+            match known {
                 None => drop(state.subscriptions.remove(&uri)),
-            })
-            .await?;
+                Some(_) if uri.len() > MAX_URI => {
+                    return Err(Fault::params(format!("uri: at most {MAX_URI} bytes")));
+                }
+                Some(_) if !state.subscriptions.contains_key(&uri) && state.subscriptions.len() >= max => {
+                    return Err(Fault::params(format!(
+                        "a session follows at most {max} resources (max_subscriptions)"
+                    )));
+                }
+                Some(seq) => drop(state.subscriptions.insert(uri.clone(), seq)),
+            }
+            Ok(())
+        };
+        self.sessions.change(session, change).await?;
         Ok(self.result(client.version, id, |_| {}))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nuncio_engine::TaskId;
 use nuncio_wire::{
     jsonrpc::Id,
-    mcp::{Fault, Token},
+    mcp::{Fault, Token, Version},
 };
 
 use super::{
@@ -39,19 +39,21 @@ impl Mcp {
             fault if fault.status == 503 => fault,
             _ => unknown(),
         })?;
-        let made = about.request.as_ref().and_then(Made::read).ok_or_else(unknown)?;
+        let made = about.request.as_ref().and_then(Made::read);
         // `tasks/result` is asked for from any session; a call belongs to the one that made it.
-        let (id, purpose) = match request {
-            Some(hex) => (request_in(hex).ok_or_else(unknown)?, Purpose::Result),
-            None if made.session == client.context() => {
+        let (id, purpose) = match (request, &made) {
+            (Some(hex), _) if client.version == Version::V2025_11_25 => {
+                (request_in(hex).ok_or_else(unknown)?, Purpose::Result)
+            }
+            (None, Some(made)) if made.session == client.context() => {
                 (Id::from_json(&made.id).ok_or_else(unknown)?, Purpose::Call)
             }
-            None => return Err(unknown()),
+            _ => return Err(unknown()),
         };
         if seq > about.seq {
             return Err(unknown());
         }
-        let token = made.token.as_deref().and_then(Token::from_json);
+        let token = made.and_then(|made| made.token).as_deref().and_then(Token::from_json);
         let named = (about.origin.id, about.origin.agent.clone());
         let mut stream = TaskStream::new(Arc::clone(self), client.clone(), id, named, token, purpose);
         if about.state.is_terminal() && seq == about.seq {

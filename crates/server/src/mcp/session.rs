@@ -20,7 +20,7 @@ use nuncio_wire::{
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
+use tokio::{sync::watch, task::AbortHandle};
 
 use super::McpOptions;
 
@@ -28,10 +28,12 @@ use super::McpOptions;
 const BELIEVED: Duration = Duration::from_secs(1);
 /// How often what was used is noted, and what was not is forgotten.
 const UPKEEP: Duration = Duration::from_secs(60);
-/// A session that is never used is forgotten after this.
+/// A session that is never used is forgotten after this; at the limit, one that was not used for so long.
 const UNUSED: Duration = Duration::from_secs(600);
 /// How often a change is tried again when somebody else changes the session.
 const AGAIN: usize = 10;
+/// Sessions that make room at one time.
+const ROOM: usize = 100;
 /// Cancelled requests that a session remembers.
 const MAX_CANCELLED: usize = 64;
 /// Sessions that are forgotten at one time.
@@ -56,6 +58,10 @@ pub(crate) struct Session {
     /// The streams that are open here, by what they tell of. Each message goes on one stream, so a new one
     /// takes the place of the old.
     streams: Mutex<HashMap<Tells, watch::Sender<()>>>,
+    /// Handlers that ask, by the request that they answer.
+    handlers: Mutex<HashMap<Id, AbortHandle>>,
+    /// Held while the session is changed: what one change wrote the next one has to see.
+    changing: tokio::sync::Mutex<()>,
 }
 
 /// What a stream of a session tells of.
@@ -146,6 +152,8 @@ impl Session {
             changed: watch::Sender::new(0),
             cancelled: Mutex::default(),
             streams: Mutex::default(),
+            handlers: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
         }
     }
 
@@ -211,6 +219,22 @@ impl Session {
         cancelled.push_back(request.clone());
     }
 
+    /// Whether it has ended, as far as this node knows of it.
+    pub(super) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    /// Notes a handler that asks on behalf of a request, so that it can be stopped.
+    pub(super) fn runs_handler(&self, request: &Id, work: AbortHandle) {
+        self.handlers.lock().unwrap_or_else(PoisonError::into_inner).insert(request.clone(), work);
+    }
+
+    /// Stops the handler of that request; returns whether there was one.
+    pub(super) fn stop_handler(&self, request: &Id) -> bool {
+        let work = self.handlers.lock().unwrap_or_else(PoisonError::into_inner).remove(request);
+        work.inspect(AbortHandle::abort).is_some()
+    }
+
     pub(super) fn is_cancelled(&self, request: &Id) -> bool {
         self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).contains(request)
     }
@@ -235,6 +259,8 @@ pub(crate) struct Sessions {
     limit: usize,
     idle: Duration,
     known: Arc<Mutex<HashMap<String, Known>>>,
+    /// How many sessions were forgotten: one of them may be what somebody has just read.
+    forgotten: AtomicU64,
 }
 
 struct Known {
@@ -247,7 +273,7 @@ impl Sessions {
         let (limit, idle) = (options.max_sessions, options.session_idle);
         let known = Arc::default();
         tokio::spawn(upkeep(engine.clone(), Arc::clone(&known), idle));
-        Self { engine, limit, idle, known }
+        Self { engine, limit, idle, known, forgotten: AtomicU64::new(0) }
     }
 
     /// A new session, once it is durable. It is not remembered here before it is used: whoever only begins
@@ -268,7 +294,14 @@ impl Sessions {
             version: 1,
             used_at: now.before(self.idle.saturating_sub(UNUSED)),
         };
-        if !self.engine.store().create_session(stored, self.limit).await.map_err(Error::from)? {
+        let store = self.engine.store();
+        let mut made = store.create_session(stored.clone(), self.limit).await.map_err(Error::from)?;
+        if !made {
+            // Clients that do not end their sessions are common: those that were not used for longest make room.
+            store.expire_sessions(now.before(UNUSED), ROOM).await.map_err(Error::from)?;
+            made = store.create_session(stored, self.limit).await.map_err(Error::from)?;
+        }
+        if !made {
             let why =
                 format!("there are {} sessions (max_sessions): end those that are not used", self.limit);
             return Err(Error::Busy { why, retry_after: Duration::from_secs(60) }.into());
@@ -282,7 +315,16 @@ impl Sessions {
         let remembered = self.lock().get(id).map(|known| (Arc::clone(&known.session), known.checked));
         let session = match remembered {
             Some((session, checked)) if !shared || checked.elapsed() < BELIEVED => Some(session),
-            remembered => self.look(id, remembered.map(|(session, _)| session)).await?,
+            remembered => {
+                let is_new = remembered.is_none();
+                let session = self.look(id, remembered.map(|(session, _)| session)).await?;
+                if is_new && session.is_some() {
+                    // From now on it is one that is used, and does not have to make room.
+                    let now = self.engine.clock().now();
+                    self.engine.store().touch_sessions(&[id.to_owned()], now).await.map_err(Error::from)?;
+                }
+                session
+            }
         };
         let session = session.filter(|session| caller.sees(&session.owner));
         if let Some(session) = &session {
@@ -292,6 +334,7 @@ impl Sessions {
     }
 
     async fn look(&self, id: &str, remembered: Option<Arc<Session>>) -> Result<Option<Arc<Session>>, Fault> {
+        let forgotten = self.forgotten.load(Ordering::Acquire);
         let Some(stored) = self.engine.store().session(id).await.map_err(Error::from)? else {
             if let Some(session) = remembered {
                 self.forget(&session);
@@ -309,6 +352,10 @@ impl Sessions {
             None => Arc::new(Session::read(stored)?),
         };
         let mut known = self.lock();
+        if self.forgotten.load(Ordering::Acquire) != forgotten {
+            drop(known);
+            return Box::pin(self.look(id, None)).await;
+        }
         let entry = known
             .entry(id.to_owned())
             .or_insert_with(|| Known { session: Arc::clone(&session), checked: Instant::now() });
@@ -325,11 +372,16 @@ impl Sessions {
     }
 
     /// Changes a session; returns when that is durable.
-    pub(super) async fn change(&self, session: &Session, change: impl Fn(&mut State)) -> Result<(), Fault> {
+    pub(super) async fn change(
+        &self,
+        session: &Session,
+        change: impl Fn(&mut State) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let _changing = session.changing.lock().await;
         for _ in 0..AGAIN {
             let kept = session.kept.load(Ordering::Acquire);
             let mut state = session.state();
-            change(&mut state);
+            change(&mut state)?;
             if kept == 0 {
                 session.set(state, 0);
                 return Ok(());
@@ -352,13 +404,22 @@ impl Sessions {
 
     /// Ends a session; returns whether there was one.
     pub(super) async fn end(&self, session: &Session) -> Result<bool, Fault> {
+        let ended = self.engine.store().delete_session(&session.id).await.map_err(Error::from)?;
         self.forget(session);
-        Ok(self.engine.store().delete_session(&session.id).await.map_err(Error::from)?)
+        Ok(ended)
     }
 
+    /// Ends what this node has of a session: its streams, and handlers that ask.
     fn forget(&self, session: &Session) {
-        self.lock().remove(&session.id);
+        let mut known = self.lock();
+        known.remove(&session.id);
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
+        drop(known);
         session.ended.send_replace(true);
+        session.streams.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        for (_, work) in session.handlers.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+            work.abort();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
@@ -378,12 +439,13 @@ async fn upkeep(engine: Engine, known: Arc<Mutex<HashMap<String, Known>>>, idle:
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             let mut used = vec![];
             known.retain(|id, entry| {
-                let was_used = entry.session.used.swap(false, Ordering::Relaxed);
+                // A stream holds it: its client is there.
+                let held = Arc::strong_count(&entry.session) > 1;
+                let was_used = entry.session.used.swap(false, Ordering::Relaxed) || held;
                 if was_used {
                     used.push(id.clone());
                 }
-                // Somebody holds it: a stream.
-                was_used || Arc::strong_count(&entry.session) > 1
+                was_used
             });
             used
         };

@@ -18,7 +18,11 @@ use futures_util::stream;
 use nuncio_engine::Caller;
 use nuncio_wire::sse;
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{
+    OwnedSemaphorePermit,
+    mpsc::{self, error::SendTimeoutError},
+    watch,
+};
 
 use super::duplex::Duplex;
 use crate::{
@@ -30,6 +34,9 @@ use crate::{
 
 /// Messages that may wait for a client that does not read.
 const WAITING: usize = 64;
+/// Messages of a client that may wait to be taken, and how long the next one may.
+const INBOX: usize = 8;
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The connections of this node, by the name that their way in carries.
 #[derive(Default)]
@@ -61,7 +68,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> Htt
     let caller = app.caller(&headers);
     let clock = app.engine.clock();
     let name = format!("{}{}", clock.new_id().simple(), clock.new_id().simple());
-    let (inbox, mut messages) = mpsc::channel::<Bytes>(WAITING);
+    let (inbox, mut messages) = mpsc::channel::<Bytes>(INBOX);
     let (out, outbox) = mpsc::channel::<Vec<u8>>(WAITING);
     app.connections.lock().insert(name.clone(), Connection { owner: caller.clone(), inbox });
     let mut duplex = Duplex::new(Arc::clone(&app.mcp), caller, out);
@@ -115,7 +122,7 @@ impl Writer {
                 Some(out.into())
             }
             () = tokio::time::sleep(self.keep_alive) => Some(Bytes::from_static(sse::KEEP_ALIVE)),
-            _ = self.closing.changed() => None,
+            _ = self.closing.wait_for(|closing| *closing) => None,
         }
     }
 }
@@ -157,10 +164,16 @@ pub(crate) async fn message(
         Ok(body) => body,
         Err(refusal) => return rpc::refuse(&refusal),
     };
-    let mut response = HttpResponse::new(Body::from("Accepted"));
-    *response.status_mut() = StatusCode::ACCEPTED;
-    if connection.inbox.send(body).await.is_err() {
-        *response.status_mut() = StatusCode::NOT_FOUND;
-    }
-    response
+    let (status, message) = match connection.inbox.send_timeout(body, PATIENCE).await {
+        Ok(()) => {
+            let mut response = HttpResponse::new(Body::from("Accepted"));
+            *response.status_mut() = StatusCode::ACCEPTED;
+            return response;
+        }
+        Err(SendTimeoutError::Timeout(_)) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "too many messages wait, because their answers are not read")
+        }
+        Err(SendTimeoutError::Closed(_)) => (StatusCode::NOT_FOUND, "the connection has ended"),
+    };
+    rpc::refuse(&Refusal { status, message: message.into() })
 }

@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use nuncio_wire::jsonrpc::Id;
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use super::{Mcp, task_stream::TaskStream};
+use super::{session::Session, task_stream::TaskStream};
 
 /// One message of a stream.
 pub(crate) struct Frame {
@@ -31,7 +32,7 @@ pub(crate) enum CallStream {
 }
 
 impl CallStream {
-    /// The next message; `None` ends the stream. Safe to drop at any point.
+    /// The next message; `None` ends the stream. Safe to drop at any point: what was not told is told next time.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         match self {
             Self::Task(stream) => stream.next().await,
@@ -44,25 +45,28 @@ impl CallStream {
 pub(crate) struct HandlerStream {
     frames: mpsc::Receiver<Frame>,
     work: Option<AbortHandle>,
-    _mcp: Arc<Mcp>,
+    /// Whose it is, and which request it answers.
+    call: Option<(Arc<Session>, Id)>,
 }
 
 impl HandlerStream {
-    pub(super) fn new(mcp: Arc<Mcp>) -> (mpsc::Sender<Frame>, Self) {
+    pub(super) fn new() -> (mpsc::Sender<Frame>, Self) {
         let (send, frames) = mpsc::channel(4);
-        (send, Self { frames, work: None, _mcp: mcp })
+        (send, Self { frames, work: None, call: None })
     }
 
-    pub(super) fn of(mut self, work: AbortHandle) -> Self {
+    pub(super) fn of(mut self, work: AbortHandle, session: Option<Arc<Session>>, request: Id) -> Self {
         self.work = Some(work);
+        self.call = session.map(|session| (session, request));
         self
     }
 }
 
 impl Drop for HandlerStream {
     fn drop(&mut self) {
-        if let Some(work) = &self.work {
-            work.abort();
+        match &self.call {
+            Some((session, request)) => drop(session.stop_handler(request)),
+            None => self.work.iter().for_each(AbortHandle::abort),
         }
     }
 }

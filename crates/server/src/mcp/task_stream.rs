@@ -6,13 +6,13 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use nuncio_engine::{
-    Answer, Event, Follower, Message, Next, Nudge, State, Task, TaskId,
+    Event, Follower, Message, Next, Nudge, State, Task, TaskId,
     event::{Batch, Entry},
     question::{Ask, Question},
 };
@@ -31,9 +31,6 @@ use super::{
     session::{Seat, Tells},
     stream::Frame,
 };
-
-/// How often one question is put to one client that answers it wrongly; then it counts as dismissed.
-const MAX_ASKS: u32 = 3;
 
 /// What a stream is for.
 pub(super) enum Purpose {
@@ -66,7 +63,10 @@ pub(crate) struct TaskStream {
     /// Questions that were open when the log went up to `known`: those before it are put only if they are.
     known: u64,
     open: HashSet<String>,
-    asks: HashMap<String, u32>,
+    /// Whether questions are to be put again.
+    again: bool,
+    /// The last progress that was told: it only grows.
+    progress: f64,
     /// Whether a question came by in a stateless call.
     asked: bool,
     done: bool,
@@ -96,7 +96,8 @@ impl TaskStream {
             pending: VecDeque::new(),
             known: 0,
             open: HashSet::new(),
-            asks: HashMap::new(),
+            again: false,
+            progress: f64::NEG_INFINITY,
             asked: false,
             done: false,
             end: None,
@@ -150,6 +151,11 @@ impl TaskStream {
                 let response = self.input_required().await;
                 return Some(self.last(response));
             }
+            if self.again {
+                self.ask_again().await;
+                self.again = false;
+                continue;
+            }
             let Some(follower) = &mut self.follower else {
                 if self.client.session.as_ref().is_some_and(|session| session.is_cancelled(&self.id)) {
                     // Nobody wants to hear of it any more.
@@ -172,6 +178,8 @@ impl TaskStream {
                 // A session's client comes again, with the cursor of what it saw.
                 Ok(Next::Closing) if !self.is_stateless() => return None,
                 Ok(Next::Closing) => {
+                    // It is told to call again, so what it called must not go on.
+                    let _ = self.mcp.engine.cancel(&self.client.caller, &self.task.to_string()).await;
                     let fault = Fault::internal("the server is stopping: call again").status(503);
                     return Some(self.last(Response::fault(Some(&self.id), fault)));
                 }
@@ -180,11 +188,13 @@ impl TaskStream {
                     let retry = Some(self.mcp.options.retry);
                     return Some(Frame { id: None, data: vec![], retry });
                 }
-                Ok(Next::Nudge(Nudge::AskAgain)) if !self.is_stateless() => self.ask_again().await,
+                Ok(Next::Nudge(Nudge::AskAgain)) if !self.is_stateless() => self.again = true,
                 Ok(Next::Nudge(_)) => {}
                 Err(error) => {
+                    // The guard stays armed: nobody will hear of the task any more.
+                    self.done = true;
                     let response = Response::fault(Some(&self.id), error.into());
-                    return Some(self.last(response));
+                    return Some(Frame::plain(response.body));
                 }
             }
         }
@@ -214,7 +224,10 @@ impl TaskStream {
             let mut data = Vec::new();
             match entry.event() {
                 Event::Progress(progress) => {
-                    let Some(token) = &self.token else { continue };
+                    let Some(token) = self.token.as_ref().filter(|_| progress.done > self.progress) else {
+                        continue;
+                    };
+                    self.progress = progress.done;
                     data.reserve(192);
                     write_progress(&mut data, token, progress, self.related().as_deref());
                 }
@@ -261,7 +274,6 @@ impl TaskStream {
             // Somebody else may answer, over another protocol.
             return;
         }
-        *self.asks.entry(question.id.clone()).or_default() += 1;
         static NONCE: AtomicU64 = AtomicU64::new(0);
         // Requests of one session have ids of their own, also on another node and after a restart.
         let nonce =
@@ -269,23 +281,20 @@ impl TaskStream {
         let id = question_id(self.task, &question.id, nonce);
         let mut data = Vec::with_capacity(256);
         jsonrpc::write_request(&mut data, &id, asked.method(), |out| {
-            asked.write_params(out, self.client.version, self.related().as_deref());
+            let name = id.as_text().unwrap_or_default();
+            asked.write_params(out, self.client.version, &name, self.related().as_deref());
         });
         self.tell(seq, data);
     }
 
-    /// The last answer was none: the questions are put again, but not for ever.
+    /// Questions that were answered wrongly are put again.
     async fn ask_again(&mut self) {
-        let Ok(task) = self.mcp.engine.get(&self.client.caller, &self.task.to_string()).await else { return };
+        let name = self.task.to_string();
+        let Ok(task) = self.mcp.engine.get(&self.client.caller, &name).await else { return };
+        let cursor = self.follower.as_ref().map_or(0, Follower::cursor);
         for (seq, question) in &task.questions {
-            if self.asks.get(&question.id).copied().unwrap_or(0) < MAX_ASKS {
-                self.ask((*seq).max(self.follower.as_ref().map_or(0, Follower::cursor)), question);
-                continue;
-            }
-            let (client, task) = (&self.client, self.task.to_string());
-            let dismissed = self.mcp.give_answer(client, &task, &question.id, Answer::Cancel).await;
-            if let Err(fault) = dismissed {
-                tracing::warn!(task, fault = fault.message, "a question could not be dismissed");
+            if self.mcp.wrong.contains(&name, &question.id) {
+                self.ask((*seq).max(cursor), question);
             }
         }
     }
@@ -411,28 +420,59 @@ fn missing_for(task: &Task, client: Capabilities) -> Capabilities {
     missing
 }
 
-/// Cancels a task when it is dropped: its client has gone.
+/// Stateless calls that wait, by their task: the newest waits, those before it have been replaced.
+#[derive(Default)]
+pub(super) struct Waiters {
+    next: AtomicU64,
+    newest: Mutex<HashMap<TaskId, u64>>,
+}
+
+impl Waiters {
+    fn enter(&self, task: TaskId) -> u64 {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).insert(task, number);
+        number
+    }
+
+    /// Leaves; returns whether it was the newest.
+    fn leave(&self, task: TaskId, number: u64) -> bool {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let was = newest.get(&task) == Some(&number);
+        if was {
+            newest.remove(&task);
+        }
+        was
+    }
+}
+
+/// Cancels a task when it is dropped: its client has gone. Unless the client has come again meanwhile, at
+/// another connection.
 pub(super) struct CancelOnDrop {
-    work: Option<(Arc<Mcp>, Client, TaskId)>,
+    mcp: Arc<Mcp>,
+    client: Client,
+    task: TaskId,
+    number: u64,
+    armed: bool,
 }
 
 impl CancelOnDrop {
     pub(super) fn new(mcp: Arc<Mcp>, client: Client, task: TaskId) -> Self {
-        Self { work: Some((mcp, client, task)) }
+        let number = mcp.waiters.enter(task);
+        Self { mcp, client, task, number, armed: true }
     }
 
     fn disarm(&mut self) {
-        self.work = None;
+        self.armed = false;
     }
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let (Some((mcp, client, task)), Ok(runtime)) =
-            (self.work.take(), tokio::runtime::Handle::try_current())
-        else {
+        let newest = self.mcp.waiters.leave(self.task, self.number);
+        let (true, Ok(runtime)) = (self.armed && newest, tokio::runtime::Handle::try_current()) else {
             return;
         };
+        let (mcp, client, task) = (Arc::clone(&self.mcp), self.client.clone(), self.task);
         runtime.spawn(async move {
             if let Err(error) = mcp.engine.cancel(&client.caller, &task.to_string()).await {
                 tracing::debug!(%task, %error, "a call whose client went away could not be cancelled");

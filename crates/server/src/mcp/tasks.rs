@@ -110,6 +110,10 @@ impl Mcp {
         if version.is_stateless() {
             return Ok(acknowledged(id));
         }
+        if !task.state.is_terminal() {
+            // The wish is durable; but the answer would have to say that it is cancelled.
+            return Err(Fault::internal("the task is still ending: ask for it again"));
+        }
         let view = self.view(client, &task, true);
         Ok(self.result(version, id, |result| write_task(result, &task, view)))
     }

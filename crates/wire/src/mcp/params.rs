@@ -103,7 +103,7 @@ pub struct Page {
     pub cursor: Option<String>,
 }
 
-/// `resources/subscribe` and `unsubscribe`, and by its other member `tasks/get` and its like.
+/// `resources/subscribe` and `unsubscribe`.
 #[derive(Debug, Default, Deserialize)]
 pub struct Subscribe {
     /// The address.

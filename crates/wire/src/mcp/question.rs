@@ -42,10 +42,11 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Writes the params. `related`: the task that it belongs to, where the revision wants that said.
-    pub fn write_params(self, out: &mut Vec<u8>, version: Version, related: Option<&str>) {
+    /// Writes the params. `name`: what nothing else is called, where the revision wants that. `related`: the task
+    /// that it belongs to, likewise.
+    pub fn write_params(self, out: &mut Vec<u8>, version: Version, name: &str, related: Option<&str>) {
         json::object(out, |params| {
-            self.kind().write(params, version);
+            self.kind().write(params, version, name);
             if let Some(task) = related {
                 params.object("_meta", |meta| super::task::write_related(meta, task));
             }
@@ -54,16 +55,16 @@ impl<'a> Asked<'a> {
 
     fn kind(self) -> Kind<'a> {
         match self {
-            Self::Question(Question { text, ask, id }) => match ask {
+            Self::Question(Question { text, ask, .. }) => match ask {
                 Ask::Form { schema } => Kind::Form { text, schema },
-                Ask::Authorization { url } => Kind::Link { text, url, id },
+                Ask::Authorization { url } => Kind::Link { text, url },
                 Ask::Sample { system, max_tokens } => {
                     Kind::Sample { prompt: text, system: system.as_deref(), max_tokens: *max_tokens }
                 }
             },
             Self::Inquiry(inquiry) => match inquiry {
                 Inquiry::Form { text, schema } => Kind::Form { text, schema },
-                Inquiry::Link { text, url } => Kind::Link { text, url, id: url },
+                Inquiry::Link { text, url } => Kind::Link { text, url },
                 Inquiry::Sample { prompt, system, max_tokens } => {
                     Kind::Sample { prompt, system: system.as_deref(), max_tokens: *max_tokens }
                 }
@@ -75,13 +76,13 @@ impl<'a> Asked<'a> {
 
 enum Kind<'a> {
     Form { text: &'a str, schema: &'a Value },
-    Link { text: &'a str, url: &'a str, id: &'a str },
+    Link { text: &'a str, url: &'a str },
     Sample { prompt: &'a str, system: Option<&'a str>, max_tokens: u32 },
     Roots,
 }
 
 impl Kind<'_> {
-    fn write(&self, params: &mut Object<'_>, version: Version) {
+    fn write(&self, params: &mut Object<'_>, version: Version, name: &str) {
         match self {
             Self::Form { text, schema } => {
                 if version >= Version::V2025_11_25 {
@@ -90,12 +91,12 @@ impl Kind<'_> {
                 params.value("message", text);
                 params.value("requestedSchema", schema);
             }
-            Self::Link { text, url, id } => {
+            Self::Link { text, url } => {
                 params.value("mode", "url");
                 params.value("message", text);
                 params.value("url", url);
                 if !version.is_stateless() {
-                    params.value("elicitationId", id);
+                    params.value("elicitationId", name);
                 }
             }
             Self::Sample { prompt, system, max_tokens } => {
@@ -122,7 +123,7 @@ pub fn write_inquiry(out: &mut Vec<u8>, version: Version, inquiry: &Inquiry) {
 fn write_asked(out: &mut Vec<u8>, version: Version, asked: Asked<'_>) {
     json::object(out, |request| {
         request.value("method", asked.method());
-        asked.write_params(request.key("params"), version, None);
+        asked.write_params(request.key("params"), version, "", None);
     });
 }
 

@@ -225,7 +225,7 @@ fn blocks_of_tools_are_written() {
 #[test]
 fn questions_are_put_in_the_words_of_their_revision() {
     let params =
-        |asked: Asked<'_>, version, related| written(|out| asked.write_params(out, version, related));
+        |asked: Asked<'_>, version, related| written(|out| asked.write_params(out, version, "r1", related));
     let form = Inquiry::Form { text: "Name?".into(), schema: json!({ "type": "object" }) };
     let asked = Asked::Inquiry(&form);
     assert_eq!(asked.method(), "elicitation/create");
@@ -241,7 +241,7 @@ fn questions_are_put_in_the_words_of_their_revision() {
     };
     let link = json!({ "mode": "url", "message": "Sign in", "url": "https://x/" });
     assert_eq!(params(Asked::Question(&question), V2026_07_28, None), link);
-    assert_eq!(params(Asked::Question(&question), V2025_11_25, None)["elicitationId"], "q2");
+    assert_eq!(params(Asked::Question(&question), V2025_11_25, None)["elicitationId"], "r1");
     let sample = Inquiry::Sample { prompt: "Hi".into(), system: Some("Be brief".into()), max_tokens: 5 };
     assert_eq!(
         params(Asked::Inquiry(&sample), V2026_07_28, None),

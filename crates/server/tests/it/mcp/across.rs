@@ -1,0 +1,217 @@
+//! One task, several protocols: begun in one, followed in another, answered in a third.
+
+use serde_json::{Value, json};
+
+use super::{
+    TASKS, V2025, WITH_SESSIONS,
+    client::{Client, accept, as_task, saying, text_of},
+    stage::{Stage, until},
+};
+
+fn asks() -> Value {
+    json!({ "elicitation": { "form": {} } })
+}
+
+fn with_tasks() -> Value {
+    json!({ "extensions": { TASKS: {} }, "elicitation": { "form": {} } })
+}
+
+fn uri(task: &str) -> String {
+    format!("a2a://tasks/{task}")
+}
+
+/// The task that a resource shows.
+async fn read(client: &Client, task: &str) -> Value {
+    let read = client.ok("resources/read", json!({ "uri": uri(task) })).await;
+    let content = &read["contents"][0];
+    assert_eq!(content["uri"], *uri(task));
+    assert_eq!(content["mimeType"], "application/json");
+    serde_json::from_str(content["text"].as_str().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn begun_over_mcp_followed_and_answered_over_a2a_and_read_over_mcp() {
+    let stage = Stage::new().await;
+    let client = Client::session(&stage, V2025, asks()).await;
+    let made = client.ok("tools/call", as_task("player", "ask-later")).await;
+    let task = made["task"]["taskId"].as_str().unwrap();
+    let mut followed = stage.stream("1.0", "SubscribeToTask", json!({ "id": task })).await;
+    let (_, first) = followed.next().await.unwrap();
+    assert_eq!(first["result"]["task"]["id"], *task, "{first}");
+    stage.open(1);
+    loop {
+        let (_, told) = followed.next().await.unwrap();
+        if told["result"]["statusUpdate"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED" {
+            break;
+        }
+    }
+    stage.answer_over_a2a(task, json!({ "confirm": true })).await;
+    let rest = followed.results().await;
+    let last = &rest.last().unwrap()["statusUpdate"]["status"];
+    assert_eq!(last["state"], "TASK_STATE_COMPLETED", "{rest:?}");
+    assert_eq!(last["message"]["parts"][0]["text"], "yes");
+    assert_eq!(text_of(&client.ok("tasks/result", json!({ "taskId": task })).await), "yes");
+    let stateless = Client::stateless(&stage, with_tasks());
+    assert_eq!(text_of(&stateless.ok("tasks/get", json!({ "taskId": task })).await["result"]), "yes");
+}
+
+#[tokio::test]
+async fn begun_over_a2a_answered_over_mcp_and_read_over_a2a() {
+    let stage = Stage::new().await;
+    let client = Client::stateless(&stage, with_tasks());
+    let task = stage.begin_player("ask").await;
+    stage.until_state(&task, "INPUT_REQUIRED").await;
+    let got = client.ok("tasks/get", json!({ "taskId": task })).await;
+    let key = got["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let params = json!({ "taskId": task, "inputResponses": { key: accept(true) } });
+    client.ok("tasks/update", params).await;
+    let done = stage.until_state(&task, "COMPLETED").await;
+    assert_eq!(done["status"]["message"]["parts"][0]["text"], "yes", "{done}");
+
+    // The same in a session, where whoever waits for the result is asked.
+    let client = Client::session(&stage, V2025, asks()).await;
+    let task = stage.begin_player("ask").await;
+    let mut result = client.stream("tasks/result", json!({ "taskId": task })).await;
+    let asked = result.expect("elicitation/create").await;
+    client.answer(&asked, accept(false)).await;
+    assert_eq!(text_of(&result.response().await.1["result"]), "no");
+    let done = stage.until_state(&task, "COMPLETED").await;
+    assert_eq!(done["status"]["message"]["parts"][0]["text"], "no", "{done}");
+    // Cancelled here, it is cancelled there.
+    let task = stage.begin_player("wait").await;
+    client.ok("tasks/cancel", json!({ "taskId": task })).await;
+    assert_eq!(stage.state(&task).await, "CANCELED");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_is_answered_over_a2a() {
+    let stage = Stage::new().await;
+    let client = Client::session(&stage, V2025, asks()).await;
+    let mut stream = client.stream("tools/call", saying("player", "ask")).await;
+    stream.expect("elicitation/create").await;
+    let task = stage.only_task().await;
+    stage.answer_over_a2a(&task, json!({ "confirm": true })).await;
+    assert_eq!(text_of(&stream.response().await.1["result"]), "yes");
+}
+
+#[tokio::test]
+async fn every_task_is_a_resource_as_a2a_shows_it() {
+    let stage = Stage::new().await;
+    let over_a2a = stage.begin_player("hello").await;
+    stage.until_state(&over_a2a, "COMPLETED").await;
+    let stateless = Client::stateless(&stage, json!({}));
+    for version in WITH_SESSIONS {
+        let client = Client::session(&stage, version, json!({})).await;
+        let result = client.ok("tools/call", saying("player", "hello")).await;
+        let own = result["_meta"]["nuncio/taskId"].as_str().unwrap();
+        for task in [&over_a2a, own] {
+            let wanted = stage.result("1.0", "GetTask", json!({ "id": task })).await;
+            assert_eq!(read(&client, task).await, wanted, "{version}");
+            assert_eq!(read(&stateless, task).await, wanted);
+        }
+        for wrong in ["nobody", "", "a/b"] {
+            let (status, error) = client.refused("resources/read", json!({ "uri": uri(wrong) })).await;
+            assert_eq!((status, &error["code"]), (200, &json!(-32002)), "{version} {wrong:?}");
+        }
+    }
+    let (status, error) = stateless.refused("resources/read", json!({ "uri": uri("nobody") })).await;
+    assert_eq!((status, &error["code"]), (200, &json!(-32602)));
+    assert_eq!(error["data"]["uri"], *uri("nobody"));
+    // What is written there may begin with what is typed.
+    let params = json!({
+        "ref": { "type": "ref/resource", "uri": "a2a://tasks/{id}" },
+        "argument": { "name": "id", "value": &over_a2a[..over_a2a.len() - 1] },
+    });
+    let completed = stateless.ok("completion/complete", params).await;
+    assert!(completed["completion"]["values"].as_array().unwrap().contains(&json!(over_a2a)), "{completed}");
+}
+
+#[tokio::test]
+async fn a_session_follows_a_task_as_a_resource_until_it_does_not_any_more() {
+    let stage = Stage::new().await;
+    let client = Client::session(&stage, V2025, json!({})).await;
+    let (task, other) = (stage.begin_player("tell-slowly 2").await, stage.begin_player("ask").await);
+    stage.until_state(&other, "INPUT_REQUIRED").await;
+    let mut stream = client.listen().await;
+    for task in [&task, &other] {
+        client.ok("resources/subscribe", json!({ "uri": uri(task) })).await;
+    }
+    client.ok("resources/unsubscribe", json!({ "uri": uri(&other) })).await;
+    let (status, error) = client.refused("resources/subscribe", json!({ "uri": uri("nobody") })).await;
+    assert_eq!((status, &error["code"]), (200, &json!(-32002)));
+    stage.answer_over_a2a(&other, json!({ "confirm": true })).await;
+    stage.until_state(&other, "COMPLETED").await;
+    stage.open(1);
+    let told = stream.expect("notifications/resources/updated").await;
+    assert_eq!(told["params"], json!({ "uri": uri(&task) }));
+    stage.open(2);
+    stage.until_state(&task, "COMPLETED").await;
+    stage.change_tools();
+    let mut updates = 0;
+    loop {
+        let message = stream.next().await.unwrap();
+        if message["method"] == "notifications/tools/list_changed" {
+            break;
+        }
+        assert_eq!(message["params"]["uri"], *uri(&task), "{message}");
+        updates += 1;
+    }
+    assert!(updates > 0, "nobody said that it ended");
+}
+
+#[tokio::test]
+async fn a_stateless_client_follows_a_task_as_a_resource() {
+    let stage = Stage::new().await;
+    let client = Client::stateless(&stage, json!({}));
+    let task = stage.begin_player("tell-slowly 1").await;
+    let wanted = json!({ "resourceSubscriptions": [uri(&task), uri("nobody")] });
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": wanted })).await;
+    let first = stream.expect("notifications/subscriptions/acknowledged").await;
+    let agreed = json!({ "resourceSubscriptions": [uri(&task)] });
+    assert_eq!(first["params"]["notifications"], agreed);
+    stage.change_tools();
+    stage.open(1);
+    let told = stream.expect("notifications/resources/updated").await;
+    assert_eq!(told["params"]["uri"], *uri(&task));
+}
+
+/// Answered at once with a link; and what the link shows grows while the agent works.
+#[tokio::test]
+async fn a_call_in_the_background_shows_its_first_chapter_before_there_is_a_second() {
+    for version in WITH_SESSIONS {
+        let stage = Stage::new().await;
+        let client = Client::session(&stage, version, json!({})).await;
+        in_the_background(&stage, &client).await;
+    }
+    let stage = Stage::new().await;
+    let client = Client::stateless(&stage, json!({}));
+    in_the_background(&stage, &client).await;
+}
+
+async fn in_the_background(stage: &Stage, client: &Client) {
+    let mut call = saying("player", "book");
+    call["_meta"] = json!({ "nuncio/background": true });
+    let result = client.ok("tools/call", call).await;
+    let task = result["_meta"]["nuncio/taskId"].as_str().unwrap();
+    let link = &result["content"][0];
+    if *client.version < *"2025-06-18" {
+        assert_eq!(*link, json!({ "type": "text", "text": uri(task) }), "there are no links yet");
+    } else {
+        assert_eq!((&link["type"], &link["uri"]), (&json!("resource_link"), &json!(uri(task))), "{link}");
+    }
+    assert_eq!(stage.state(task).await, "WORKING", "it was not answered at once");
+    let chapters = |shown: &Value| -> Vec<String> {
+        let artifacts = shown["artifacts"].as_array().cloned().unwrap_or_default();
+        artifacts.iter().map(|made| made["parts"][0]["text"].as_str().unwrap().to_owned()).collect()
+    };
+    let shown = until("the first chapter", async || {
+        let shown = read(client, task).await;
+        (!chapters(&shown).is_empty()).then_some(shown)
+    })
+    .await;
+    assert_eq!(chapters(&shown), ["Chapter 1"], "{}", client.version);
+    assert_eq!(shown["status"]["state"], "TASK_STATE_WORKING");
+    stage.open(1);
+    stage.until_state(task, "COMPLETED").await;
+    assert_eq!(chapters(&read(client, task).await), ["Chapter 1", "Chapter 2"]);
+}
