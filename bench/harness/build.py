@@ -8,19 +8,24 @@ from pathlib import Path
 from .servers import PEERS
 
 
-def ours(repo: Path, skip: bool) -> Path:
+def ours(repo: Path, skip: bool, example: str | None = None) -> Path:
+    """The server, or a program that stands on it."""
     if not skip:
-        cargo(repo, "build", "--release", "--bin", "nuncio")
-    return target_directory(repo) / "release" / "nuncio"
+        what = ("--bin", "nuncio") if example is None else ("--package", "nuncio", "--example", example)
+        cargo(repo, "build", "--release", *what)
+    release = target_directory(repo) / "release"
+    return release / "nuncio" if example is None else release / "examples" / example
 
 
-def bench(workspace: Path, with_peers: bool, skip: bool) -> tuple[Path, list[str]]:
+def bench(
+    workspace: Path, with_peers: bool, skip: bool, of: dict[str, str] = PEERS
+) -> tuple[Path, list[str]]:
     """Where the programs are, and which peers there are: one that does not build is left out.
 
     Each is built by itself, so that it has the features that it asks for and not those of its neighbours.
     """
     built = target_directory(workspace) / "release"
-    wanted = PEERS if with_peers else {}
+    wanted = of if with_peers else {}
     if skip:
         return built, [name for name, program in wanted.items() if (built / program).exists()]
     cargo(workspace, "build", "--release", "--locked", "-p", "load", "-p", "limit")

@@ -3,9 +3,14 @@
 import json
 import os
 import platform
+import resource
+import statistics
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
+
+# Cores that others may use, in the median, before rates say more about them than about us.
+QUIET = 0.2
 
 
 def describe(repo: Path, scratch: Path) -> list[tuple[str, str]]:
@@ -29,6 +34,26 @@ def fsync(limit: Path, scratch: Path, secs: float) -> dict:
     if done.returncode != 0:
         raise RuntimeError(f"limit fsync: {done.stderr.strip()}")
     return json.loads(done.stdout)
+
+
+def fsync_text(measurements: list[dict]) -> str:
+    kinds = (("append_per_s", "appended"), ("overwrite_per_s", "overwritten"))
+    return ", ".join(f"{name} {' and '.join(f'{m[key]:,}' for m in measurements)}/s" for key, name in kinds)
+
+
+def others_text(rows: list[dict]) -> str:
+    """How busy others were during the measurements."""
+    busy = [row["others_cores"] for row in rows if "others_cores" in row]
+    if not busy:
+        return "unknown"
+    text = f"{statistics.median(busy):.2f} cores in the median of the measurements, at most {max(busy):.2f}"
+    return text + (": too busy to trust rates and p99" if statistics.median(busy) > QUIET else "")
+
+
+def allow_many_files() -> None:
+    """2,000 streams are as many sockets in the server and in the load generator, which inherit this."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def commit(repo: Path) -> str:

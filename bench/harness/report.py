@@ -1,6 +1,9 @@
 """The tables of a run, as markdown."""
 
+import json
 import statistics
+import sys
+from pathlib import Path
 
 from .servers import OURS, Spec
 from .targets import Verdict
@@ -84,6 +87,15 @@ def growth(measured: Measurements, size: Size) -> list[str]:
 def troubles(measured: Measurements) -> list[str]:
     lines = measured.troubles()
     return ["## Troubles", "\n".join("- " + " ".join(line.split()) for line in lines)] if lines else []
+
+
+def keep(text: str, measured: Measurements, into: Path, raw_into: Path, name: str = "results") -> None:
+    """Writes the text, and the raw figures where they are not committed."""
+    path, raw = into / f"{name}.md", raw_into / name.replace("results", "measurements")
+    raw = raw.with_suffix(".jsonl")
+    path.write_text(text)
+    raw.write_text("".join(json.dumps(row) + "\n" for row in measured.rows))
+    print(f"written: {path} and {raw}", file=sys.stderr)
 
 
 def median(measured: Measurements, server: str, workload: str, figure: str, show) -> str:

@@ -42,7 +42,7 @@ class Measurements:
 
     def put(self, rep: int, server: str, workload: str, figures: dict) -> None:
         self.rows.append({"rep": rep, "server": server, "workload": workload, **figures})
-        print(f"  {server:20} {workload:14} {brief(figures)}", file=sys.stderr, flush=True)
+        print(f"  {server:20} {workload:18} {brief(figures)}", file=sys.stderr, flush=True)
 
     def of(self, server: str, workload: str) -> dict[int, dict]:
         """The good repeats."""
@@ -71,6 +71,8 @@ def brief(figures: dict) -> str:
         return "ERROR " + figures["error"]
     if "kib_per_stream" in figures:
         text = f"{figures['open']:,} open, {figures['kib_per_stream']:.1f} KiB each"
+    elif "event_p50_ms" in figures:
+        text = f"first event: p50 {figures['event_p50_ms']:.2f} ms, message: p50 {figures['message_p50_ms']:.2f} ms"
     else:
         text = f"{figures['rps']:10,.0f}/s  p50 {figures['p50_ms']:.2f}  p99 {figures['p99_ms']:.2f} ms  "
         text += f"cpu {figures['cpu_s_per_1k']:.4f} s/1,000"
@@ -84,8 +86,9 @@ def run_all(
     size: Size,
     start: Callable[[Spec], Server],
     into: Measurements,
+    parts_of: Callable[[list[str]], list[Callable]] | None = None,
 ) -> None:
-    """Every chosen workload on every server, one server at a time.
+    """Every chosen workload on every server, one server at a time. `parts_of` says what has one to itself.
 
     Repeats are interleaved, and each begins with another server, so that what else the machine does falls
     on all of them alike.
@@ -95,7 +98,7 @@ def run_all(
         first = rep % len(specs)
         for spec in specs[first:] + specs[:first]:
             asked = [workload for workload in chosen if workload in spec.workloads]
-            for part in parts(asked):
+            for part in (parts_of or parts)(asked):
                 try:
                     with start(spec) as server:
                         part(server, rep, asked, size, into)

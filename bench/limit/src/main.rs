@@ -1,11 +1,12 @@
-//! What this machine can do. Not an A2A server: just enough of one to answer with the same JSON.
+//! What this machine can do. Not an A2A or MCP server: just enough of one to answer with the same JSON.
 //!
 //! `limit serve PORT` keeps tasks in a map and is L0, the limit of the HTTP stack; its stream is the bare
-//! SSE loop. `limit serve PORT --data DIR` is L2: it answers a message after SQLite has committed it, in the
+//! SSE loop. At `/mcp` it calls its tool and reads its resource. `limit serve PORT --data DIR` is L2: it answers a message after SQLite has committed it, in the
 //! layout of a log. `limit fsync DIR` measures the disk below both.
 
 mod fsync;
 mod log_store;
+mod mcp;
 mod rpc;
 mod stream;
 mod task_json;
@@ -53,7 +54,8 @@ async fn serve(port: u16, data: Option<PathBuf>) -> anyhow::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    let app = Router::new().route("/", post(rpc::answer)).with_state(Arc::new(tasks));
+    let app = Router::new().route("/", post(rpc::answer)).route("/mcp", post(mcp::answer));
+    let app = app.with_state(Arc::new(tasks));
     axum::serve(listener, app).await?;
     Ok(())
 }

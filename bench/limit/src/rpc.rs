@@ -53,7 +53,7 @@ async fn reply(tasks: &Tasks, body: &[u8]) -> anyhow::Result<Response> {
     }
 }
 
-fn result_of(id: &Value, result: &str) -> Response {
+pub(crate) fn result_of(id: &Value, result: &str) -> Response {
     let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

@@ -29,7 +29,9 @@ pub(crate) async fn run(flags: &Flags) -> anyhow::Result<Figures> {
     let plan = Plan::prepare(flags).await?;
     let mut connections = Vec::with_capacity(flags.conns);
     for _ in 0..flags.conns {
-        connections.push(Connection::open(flags.port).await?);
+        let mut connection = Connection::open(flags.port).await?;
+        plan.begin_session(&mut connection).await?;
+        connections.push(connection);
     }
 
     let server = process::usage(flags.pid);
@@ -82,9 +84,8 @@ async fn ask(run: Rc<RefCell<Run>>, mut connection: Connection) {
         }
         if broken {
             let port = run.borrow().port;
-            match Connection::open(port).await {
-                Ok(new) => connection = new,
-                Err(_) => return,
+            if connection.reopen(port).await.is_err() {
+                return;
             }
         }
     }

@@ -77,7 +77,7 @@ impl Tally {
 }
 
 /// Of sorted latencies, in milliseconds.
-fn percentile(sorted: &[Duration], share: f64) -> f64 {
+pub(crate) fn percentile(sorted: &[Duration], share: f64) -> f64 {
     let at = (sorted.len().saturating_sub(1)) as f64 * share;
     sorted.get(at as usize).map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
 }

@@ -5,7 +5,9 @@
 mod closed_loop;
 mod connection;
 mod figures;
+mod first;
 mod idle;
+mod mcp;
 mod plan;
 mod process;
 mod request;
@@ -19,7 +21,7 @@ use tokio::task::LocalSet;
 use crate::request::Dialect;
 
 #[derive(Parser)]
-#[command(about = "Loads an A2A server on this machine and prints one JSON line")]
+#[command(about = "Loads an A2A or MCP server on this machine and prints one JSON line")]
 struct Flags {
     workload: Workload,
     /// Where the server listens on 127.0.0.1
@@ -62,6 +64,14 @@ enum Workload {
     Stream,
     /// Streams that stay open on a task at work
     Idle,
+    /// MCP: calls of a tool that echoes and keeps nothing
+    Call,
+    /// MCP: calls of an agent that echoes
+    Durable,
+    /// MCP: a resource of 1 KiB
+    Read,
+    /// MCP: the first event of calls that are answered by a stream, one call after the other
+    First,
 }
 
 /// How much longer than asked a run may take before it is given up.
@@ -82,6 +92,7 @@ async fn main() -> anyhow::Result<()> {
 async fn run(flags: &Flags) -> anyhow::Result<String> {
     Ok(match flags.workload {
         Workload::Idle => serde_json::to_string(&idle::run(flags).await?)?,
+        Workload::First => serde_json::to_string(&first::run(flags).await?)?,
         _ => serde_json::to_string(&closed_loop::run(flags).await?)?,
     })
 }

@@ -15,7 +15,8 @@ use serde_json::Value;
 use crate::{
     Flags, Workload,
     connection::{Answer, Connection},
-    request::{Requests, TEXT},
+    mcp,
+    request::{Dialect, Requests, TEXT},
 };
 
 /// The bench agent's stream.
@@ -53,6 +54,7 @@ impl Plan {
             one_of: (flags.count / SAMPLE).max(1),
         };
         let mut connection = Connection::open(flags.port).await?;
+        plan.begin_session(&mut connection).await?;
         match plan.workload {
             Workload::Send | Workload::Get if flags.ids.is_none() => {
                 let tasks = if plan.workload == Workload::Get { OWN_TASKS } else { 1 };
@@ -75,12 +77,24 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Where the dialect has sessions, the connection gets one.
+    pub(crate) async fn begin_session(&self, connection: &mut Connection) -> anyhow::Result<()> {
+        if self.requests.dialect == Dialect::McpSessions {
+            mcp::begin_session(&self.requests, connection).await?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn next(&self) -> Request<Full<Bytes>> {
         let asked = self.asked.replace(self.asked.get() + 1);
         match self.workload {
             Workload::Send | Workload::Fill => self.requests.send(TEXT),
             Workload::Stream => self.requests.stream("stream"),
             Workload::Idle => self.requests.stream("wait"),
+            Workload::Call => self.requests.call(mcp::PLAIN),
+            Workload::Durable => self.requests.call(mcp::DURABLE),
+            Workload::First => self.requests.call(mcp::TALKER),
+            Workload::Read => self.requests.read(),
             Workload::List => self.requests.list(&self.page.borrow()),
             Workload::Get => {
                 let ids = self.ids.borrow();
@@ -92,11 +106,21 @@ impl Plan {
     /// How many events an answer brought, or what is wrong with it.
     pub(crate) fn check(&self, answer: &Answer) -> anyhow::Result<usize> {
         let body = &answer.body;
-        let expected = if self.workload == Workload::List { "\"tasks\"" } else { "TASK_STATE_COMPLETED" };
+        let expected = match self.workload {
+            Workload::List => "\"tasks\"",
+            Workload::Call | Workload::Durable => TEXT,
+            Workload::Read => mcp::CONTENT,
+            Workload::First => mcp::LAST_WORDS,
+            _ => "TASK_STATE_COMPLETED",
+        };
         if !answer.status.is_success() || memmem::find(body, expected.as_bytes()).is_none() {
             bail!("{}: {}", answer.status, String::from_utf8_lossy(&body[..body.len().min(300)]));
         }
         match self.workload {
+            Workload::Call | Workload::Durable => {
+                ensure!(memmem::find(body, b"\"isError\":true").is_none(), "the tool failed");
+                Ok(0)
+            }
             Workload::Stream => {
                 let events = memmem::find_iter(body, b"artifactUpdate").count();
                 ensure!(events == CHUNKS, "{events} chunks instead of {CHUNKS}");

@@ -5,7 +5,10 @@ use std::cell::Cell;
 use bytes::Bytes;
 use clap::ValueEnum;
 use http_body_util::Full;
-use hyper::{Request, header};
+use hyper::{
+    Request,
+    header::{self, HeaderValue},
+};
 use uuid::Uuid;
 
 /// What is echoed: 200 bytes that begin with none of the bench agent's words.
@@ -21,11 +24,15 @@ pub(crate) enum Dialect {
     /// What ra2a 0.10.1 understands: method names of A2A 0.3, streams at a path of their own, and an
     /// explicit wish to wait for the task's end
     Ra2a,
+    /// MCP 2025-11-25: every connection has a session
+    McpSessions,
+    /// MCP 2026-07-28: every request stands for itself
+    McpStateless,
 }
 
 /// Makes requests, each with an id of its own.
 pub(crate) struct Requests {
-    dialect: Dialect,
+    pub(crate) dialect: Dialect,
     host: String,
     run: Uuid,
     made: Cell<u64>,
@@ -37,56 +44,59 @@ impl Requests {
     }
 
     pub(crate) fn send(&self, text: &str) -> Request<Full<Bytes>> {
-        match self.dialect {
-            Dialect::A2a => self.post("/", "SendMessage", &self.message(text)),
-            Dialect::Ra2a => self.post("/", "message/send", &self.message(text)),
-        }
+        let method = if self.is_ra2a() { "message/send" } else { "SendMessage" };
+        self.a2a("/", method, &self.message(text))
     }
 
     pub(crate) fn stream(&self, text: &str) -> Request<Full<Bytes>> {
-        match self.dialect {
-            Dialect::A2a => self.post("/", "SendStreamingMessage", &self.message(text)),
-            Dialect::Ra2a => self.post("/stream", "message/stream", &self.message(text)),
-        }
+        let (path, method) =
+            if self.is_ra2a() { ("/stream", "message/stream") } else { ("/", "SendStreamingMessage") };
+        self.a2a(path, method, &self.message(text))
     }
 
     pub(crate) fn get(&self, task: &str) -> Request<Full<Bytes>> {
-        let method = match self.dialect {
-            Dialect::A2a => "GetTask",
-            Dialect::Ra2a => "tasks/get",
-        };
-        self.post("/", method, &format!(r#"{{"id":"{task}"}}"#))
+        let method = if self.is_ra2a() { "tasks/get" } else { "GetTask" };
+        self.a2a("/", method, &format!(r#"{{"id":"{task}"}}"#))
     }
 
     /// One page of 50; an empty token asks for the first.
     pub(crate) fn list(&self, token: &str) -> Request<Full<Bytes>> {
-        let method = match self.dialect {
-            Dialect::A2a => "ListTasks",
-            Dialect::Ra2a => "tasks/list",
-        };
-        self.post("/", method, &format!(r#"{{"pageSize":50,"pageToken":"{token}"}}"#))
+        let method = if self.is_ra2a() { "tasks/list" } else { "ListTasks" };
+        self.a2a("/", method, &format!(r#"{{"pageSize":50,"pageToken":"{token}"}}"#))
     }
 
     fn message(&self, text: &str) -> String {
         let (run, no) = (self.run.simple(), self.made.get());
-        let configuration = match self.dialect {
-            Dialect::A2a => "",
-            Dialect::Ra2a => r#","configuration":{"returnImmediately":false}"#,
-        };
+        let configuration =
+            if self.is_ra2a() { r#","configuration":{"returnImmediately":false}"# } else { "" };
         format!(
             r#"{{"message":{{"messageId":"{run}-{no}","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}{configuration}}}"#
         )
     }
 
-    fn post(&self, path: &str, method: &str, params: &str) -> Request<Full<Bytes>> {
+    fn is_ra2a(&self) -> bool {
+        self.dialect == Dialect::Ra2a
+    }
+
+    fn a2a(&self, path: &str, method: &str, params: &str) -> Request<Full<Bytes>> {
+        let mut request = self.post(path, method, params);
+        request.headers_mut().insert("a2a-version", HeaderValue::from_static("1.0"));
+        request
+    }
+
+    /// A request with an id of its own.
+    pub(crate) fn post(&self, path: &str, method: &str, params: &str) -> Request<Full<Bytes>> {
         let id = self.made.get();
         self.made.set(id + 1);
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        self.post_body(path, body)
+    }
+
+    pub(crate) fn post_body(&self, path: &str, body: String) -> Request<Full<Bytes>> {
         Request::post(path)
             .header(header::HOST, &self.host)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, text/event-stream")
-            .header("a2a-version", "1.0")
             .body(Full::from(body))
             .expect("every part of it is a valid one")
     }
