@@ -62,7 +62,9 @@ impl Agent for LongRunningAgent {
             Some(given) => match given.as_u64().and_then(|given| u32::try_from(given).ok()) {
                 Some(steps @ 1..=MOST_STEPS) => steps,
                 _ => {
-                    return Ok(Outcome::Rejected(format!("steps: 1 to {MOST_STEPS} are wanted, not {given}")));
+                    return Ok(Outcome::Rejected(format!(
+                        "steps: 1 to {MOST_STEPS} are wanted, not {given}"
+                    )));
                 }
             },
         };

@@ -14,8 +14,11 @@ use crate::{
 
 /// One task may take this part of the room.
 const SHARE: usize = 8;
-/// About what a task, a message, a part takes beside its content.
-const FRAME: usize = 256;
+/// About what a task, a message and a part take beside their content: 72,000 small tasks took 2.6 times what
+/// 256 bytes for each of these said.
+const TASK: usize = 1_536;
+const MESSAGE: usize = 640;
+const PART: usize = 320;
 
 /// The tasks that were asked for last.
 pub(crate) struct Ended {
@@ -70,11 +73,11 @@ impl Ended {
 fn size(task: &Task) -> usize {
     let messages = task.history.iter().chain(&task.status_message);
     let artifacts: usize = task.artifacts.iter().map(|artifact| sizes(&artifact.parts)).sum();
-    FRAME + messages.map(|message: &Message| FRAME + sizes(&message.parts)).sum::<usize>() + artifacts
+    TASK + messages.map(|message: &Message| MESSAGE + sizes(&message.parts)).sum::<usize>() + artifacts
 }
 
 fn sizes(parts: &[Part]) -> usize {
-    parts.iter().map(|part| FRAME + part.size()).sum()
+    parts.iter().map(|part| PART + part.size()).sum()
 }
 
 #[cfg(test)]

@@ -128,7 +128,9 @@ impl Mcp {
             Err(error) => Ok(answer_in_error(error)),
         };
         let Some((task, question)) = read_question_id(&id) else {
-            let Some(session) = client.session.as_ref().filter(|_| id.starts_with("h:")) else { return Ok(()) };
+            let Some(session) = client.session.as_ref().filter(|_| id.starts_with("h:")) else {
+                return Ok(());
+            };
             let answer = answer.unwrap_or(Answer::Cancel);
             return match self.waiting.answer(session.id(), &id, answer) {
                 true => Ok(()),
