@@ -217,6 +217,10 @@ impl Session {
             cancelled.pop_front();
         }
         cancelled.push_back(request.clone());
+        drop(cancelled);
+        // Its stream ends here and now, and puts no more questions.
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|tells, _| !matches!(tells, Tells::Task(_, answers) if answers == request));
     }
 
     /// Whether it has ended, as far as this node knows of it.
