@@ -155,7 +155,7 @@ fn matches_into(template: &str, uri: &str, found: &mut BTreeMap<String, String>)
     false
 }
 
-/// The address of a template with its variables filled in, encoded so that [`matches`] finds them again.
+/// The address of a template with its variables filled in, encoded so that [`matches()`] finds them again.
 pub fn expand(template: &str, values: &BTreeMap<String, String>) -> String {
     let (mut out, mut rest) = (String::new(), template);
     while let Some((literal, tail)) = rest.split_once('{') {
