@@ -1,34 +1,343 @@
-//! Who is calling, and what they may see.
+//! Who is calling, and what they may do.
 //!
 //! Every call of the engine takes a `Caller`, so that no protocol can forget to ask. What a caller may not
-//! see is answered exactly as what does not exist.
+//! see is answered exactly as what does not exist. A caller belongs to a tenant; tasks belong to callers,
+//! shared knowledge (memory, workflows, batches) to tenants. What a caller may do in its tenant is said by
+//! its grants.
 
-use std::sync::Arc;
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+/// The tenant of callers whose name has none.
+pub const HOME_TENANT: &str = "home";
+/// The longest scope that is read.
+const MAX_SCOPE: usize = 256;
+/// Grants that one caller may have.
+const MAX_GRANTS: usize = 64;
 
 /// The verified principal behind a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     owner: Arc<str>,
+    grants: Grants,
+    from: Option<Arc<str>>,
 }
 
 impl Caller {
-    /// The one caller there is before any authentication is configured.
+    /// The one caller there is before any authentication is configured: the operator. May do everything.
     pub fn local() -> Self {
         Self::named("local")
     }
 
-    /// The caller of that name. The name has been verified by whoever calls this.
+    /// The caller of that name, `name` or `tenant/name`, who may do everything. The name has been verified by
+    /// whoever calls this.
     pub fn named(owner: impl Into<Arc<str>>) -> Self {
-        Self { owner: owner.into() }
+        Self { owner: owner.into(), grants: Grants::all(), from: None }
     }
 
-    /// Whose tasks the caller makes and sees.
+    /// The same caller, who may do only this.
+    #[must_use]
+    pub fn limited_to(mut self, grants: Grants) -> Self {
+        self.grants = grants;
+        self
+    }
+
+    /// The same caller, reached from that address.
+    #[must_use]
+    pub fn from_address(mut self, from: impl Into<Arc<str>>) -> Self {
+        self.from = Some(from.into());
+        self
+    }
+
+    /// Whose tasks the caller makes and sees: `name`, or `tenant/name`.
     pub fn owner(&self) -> &str {
         &self.owner
+    }
+
+    /// Whose knowledge the caller shares.
+    pub fn tenant(&self) -> &str {
+        tenant_of(&self.owner)
+    }
+
+    /// What the caller may do.
+    pub fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    /// Where the request came from, where it is known.
+    pub fn address(&self) -> Option<&str> {
+        self.from.as_deref()
     }
 
     /// Whether the caller may know that a task of this owner exists.
     pub fn sees(&self, owner: &str) -> bool {
         *self.owner == *owner
+    }
+
+    /// Whether the caller may do this to what is named so.
+    pub fn may(&self, action: Action, kind: Kind, name: &str) -> bool {
+        self.grants.allow(action, kind, name)
+    }
+}
+
+/// The tenant that an owner belongs to.
+pub fn tenant_of(owner: &str) -> &str {
+    owner.split_once('/').map_or(HOME_TENANT, |(tenant, _)| tenant)
+}
+
+/// What is done to a thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It is looked at.
+    Read,
+    /// It is changed.
+    Write,
+    /// It is made to do something.
+    Execute,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Execute];
+
+    /// Its name in scopes, metadata and the audit.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Execute => "execute",
+        }
+    }
+}
+
+/// The types of things that permissions and rate limits are about, each with what its names are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Tasks, streams and agents; named by the agent.
+    A2a,
+    /// The memory bank; named by the namespace.
+    Memory,
+    /// Workflows; named by the context.
+    Sparc,
+    /// The batch engine; all of it has the name `batchtools`.
+    Batchtools,
+    /// Tokens and the audit. Only granted by its name, never by `*`.
+    Admin,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::A2a, Self::Memory, Self::Sparc, Self::Batchtools, Self::Admin];
+
+    /// Its name in scopes, metadata and the audit.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::A2a => "a2a",
+            Self::Memory => "memory",
+            Self::Sparc => "sparc",
+            Self::Batchtools => "batchtools",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// What a caller may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grants(Option<Arc<[Grant]>>);
+
+impl Grants {
+    /// Everything.
+    pub fn all() -> Self {
+        Self(None)
+    }
+
+    /// Only these.
+    pub fn only(grants: impl IntoIterator<Item = Grant>) -> Self {
+        Self(Some(grants.into_iter().collect()))
+    }
+
+    /// Reads scopes that are separated by spaces. Nothing said grants nothing.
+    pub fn parse(scopes: &str) -> Result<Self, ScopeError> {
+        let grants = scopes.split_whitespace().map(str::parse).collect::<Result<Vec<Grant>, _>>()?;
+        match grants.len() > MAX_GRANTS {
+            true => Err(ScopeError(format!("a caller has at most {MAX_GRANTS} scopes"))),
+            false => Ok(Self::only(grants)),
+        }
+    }
+
+    /// Whether there is nothing that they do not allow.
+    pub fn is_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether they allow this.
+    pub fn allow(&self, action: Action, kind: Kind, name: &str) -> bool {
+        match &self.0 {
+            None => true,
+            Some(grants) => grants.iter().any(|grant| grant.allows(action, kind, name)),
+        }
+    }
+
+    /// What they allow to be done to what is named so.
+    pub fn actions(&self, kind: Kind, name: &str) -> Vec<Action> {
+        Action::ALL.into_iter().filter(|action| self.allow(*action, kind, name)).collect()
+    }
+}
+
+impl fmt::Display for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(grants) = &self.0 else { return f.write_str("*:* *:admin") };
+        for (n, grant) in grants.iter().enumerate() {
+            let space = if n == 0 { "" } else { " " };
+            write!(f, "{space}{grant}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One scope: actions × type × names, written `read,write:memory:team-*`. `*` stands for all actions and for
+/// all types but `admin`; without names it is about all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    actions: Vec<Action>,
+    kind: Option<Kind>,
+    names: String,
+}
+
+impl Grant {
+    /// Whether it allows this.
+    pub fn allows(&self, action: Action, kind: Kind, name: &str) -> bool {
+        let of_kind = match self.kind {
+            Some(granted) => granted == kind,
+            None => kind != Kind::Admin,
+        };
+        of_kind && self.actions.contains(&action) && wildcard(&self.names, name)
+    }
+}
+
+/// A scope that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ScopeError(String);
+
+impl FromStr for Grant {
+    type Err = ScopeError;
+
+    fn from_str(text: &str) -> Result<Self, ScopeError> {
+        let wrong = |why: &str| {
+            Err(ScopeError(format!(
+                "{text:?} is no scope: {why}; write ACTIONS:TYPE[:NAMES], such as read,write:memory:team-*"
+            )))
+        };
+        if text.len() > MAX_SCOPE {
+            return Err(ScopeError(format!("a scope has at most {MAX_SCOPE} bytes")));
+        }
+        let mut parts = text.splitn(3, ':');
+        let (Some(actions), Some(kind)) = (parts.next(), parts.next()) else {
+            return wrong("it names no type");
+        };
+        let names = parts.next().unwrap_or("*");
+        if names.is_empty() {
+            return wrong("it has no names after the second colon");
+        }
+        let actions = match actions {
+            "*" => Action::ALL.to_vec(),
+            listed => {
+                let mut actions = vec![];
+                for name in listed.split(',') {
+                    match Action::ALL.into_iter().find(|action| action.name() == name) {
+                        Some(action) => actions.push(action),
+                        None => return wrong("its actions are read, write, execute or *"),
+                    }
+                }
+                actions
+            }
+        };
+        let kind = match Kind::ALL.into_iter().find(|known| known.name() == kind) {
+            None if kind == "*" => None,
+            None => return wrong("its type is a2a, memory, sparc, batchtools, admin or *"),
+            kind => kind,
+        };
+        Ok(Self { actions, kind, names: names.into() })
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.actions.len() {
+            3 => f.write_str("*")?,
+            _ => {
+                f.write_str(&self.actions.iter().map(|action| action.name()).collect::<Vec<_>>().join(","))?
+            }
+        }
+        write!(f, ":{}", self.kind.map_or("*", Kind::name))?;
+        if self.names == "*" { Ok(()) } else { write!(f, ":{}", self.names) }
+    }
+}
+
+/// Whether a name fits a pattern in which `*` stands for any characters. Linear in both, whatever the pattern.
+fn wildcard(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let mut parts = rest.split('*').collect::<Vec<_>>();
+    let last = parts.pop().unwrap_or("");
+    for part in parts {
+        match name.find(part) {
+            Some(at) => name = &name[at + part.len()..],
+            None => return false,
+        }
+    }
+    name.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(scopes: &str, action: Action, kind: Kind, name: &str, allowed: bool) {
+        let grants = Grants::parse(scopes).unwrap();
+        assert_eq!(grants.allow(action, kind, name), allowed, "{scopes}: {action:?} {kind:?} {name}");
+        assert_eq!(Grants::parse(&grants.to_string()).unwrap(), grants, "{scopes} is written as {grants}");
+    }
+
+    #[test]
+    fn a_scope_allows_what_it_says_and_nothing_else() {
+        use {Action::*, Kind::*};
+        check("read:memory", Read, Memory, "notes", true);
+        check("read:memory", Write, Memory, "notes", false);
+        check("read:memory", Read, Sparc, "notes", false);
+        check("read,write:memory:team-*", Write, Memory, "team-a", true);
+        check("read,write:memory:team-*", Write, Memory, "other", false);
+        check("read,write:memory:team-*", Execute, Memory, "team-a", false);
+        check("*:memory:a*z", Execute, Memory, "az", true);
+        check("*:memory:a*z", Execute, Memory, "abc", false);
+        check("*:memory:a*b*c", Read, Memory, "axbxbc", true);
+        check("*:memory:*:x", Read, Memory, "a:x", true);
+        check("*:*", Execute, A2a, "travel", true);
+        check("*:*", Read, Admin, "audit", false);
+        check("read:admin", Read, Admin, "audit", true);
+        check("read:a2a execute:a2a:echo", Execute, A2a, "echo", true);
+        check("read:a2a execute:a2a:echo", Execute, A2a, "travel", false);
+        check("", Read, Memory, "notes", false);
+    }
+
+    #[test]
+    fn a_scope_that_means_nothing_is_refused_with_the_reason() {
+        for scope in
+            ["memory", "look:memory", "read:everything", "read:memory:", "read,:memory", &"x".repeat(300)]
+        {
+            assert!(Grants::parse(scope).is_err(), "{scope}");
+        }
+        assert!(Grants::parse(&"read:a2a ".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn a_tenant_is_what_stands_before_the_first_slash() {
+        for (owner, tenant) in [("local", HOME_TENANT), ("acme/ada", "acme"), ("acme/a/b", "acme")] {
+            assert_eq!(Caller::named(owner).tenant(), tenant);
+        }
     }
 }

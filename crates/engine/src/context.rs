@@ -19,6 +19,7 @@ use crate::{
     agent::AgentError,
     commands::submit::Submit,
     content::{Message, Part, Role},
+    engine::Engine,
     error::Error,
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
     follow::Nudge,
@@ -75,6 +76,17 @@ impl TaskContext {
     /// The conversation that the task belongs to.
     pub fn context_id(&self) -> &str {
         &self.run.origin.context
+    }
+
+    /// In whose name the agent acts: the caller that made the task, with what it might do then.
+    pub fn caller(&self) -> Caller {
+        self.run.caller()
+    }
+
+    /// The engine, for what is shared beyond the task. What it says may be another thing after a restart, so ask it
+    /// inside a [`TaskContext::step`].
+    pub fn engine(&self) -> Engine {
+        Engine(Arc::clone(&self.run.engine))
     }
 
     /// The message that made the task.
@@ -324,7 +336,7 @@ impl TaskContext {
     /// knows how: work that is quiet for long need not hold their connections.
     pub async fn let_go(&self) -> Result<(), AgentError> {
         let (engine, origin) = (&self.run.engine, &self.run.origin);
-        let caller = Caller::named(origin.owner.as_str());
+        let caller = self.run.caller();
         let row = engine.find_row(&caller, &origin.id.to_string()).await.map_err(AgentError::failed)?;
         engine.hub.nudge(row.no, Nudge::LetGo);
         Ok(())

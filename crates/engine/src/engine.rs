@@ -26,7 +26,7 @@ pub use options::{Limits, Options};
 pub use crate::commands::submit::Begun;
 
 use crate::{
-    access::Caller,
+    access::{Action, Caller, Kind},
     agent::Profile,
     catalog::Catalog,
     clock::{Clock, SystemClock, Timestamp},
@@ -35,13 +35,18 @@ use crate::{
     error::Error,
     event::{Batch, Entry, Event},
     follow::{Follower, Hub, Next, Nudge},
+    guard::{Access, Guard},
     head::{self, Head},
+    redact::Redactor,
     run::Run,
     runner,
     store::{Committed, NodeId, Opened, Store, TaskKey, TaskRow},
     task::{Origin, State, Task, TaskId},
     webhook::WebhookConfig,
 };
+
+/// What grants call tasks: whoever may read or write them may do so with all of its own.
+pub const TASKS: &str = "tasks";
 
 /// Says whether a webhook's address is acceptable, in words for the caller.
 pub type WebhookCheck = dyn Fn(&WebhookConfig) -> Result<(), String> + Send + Sync;
@@ -96,6 +101,7 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) check_webhook: Box<WebhookCheck>,
+    pub(crate) guard: Guard,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
     ended: Ended,
@@ -122,6 +128,7 @@ impl Engine {
         let Parts { store, catalog, options, clock, check_webhook } = parts;
         let ended = Ended::new(options.ended_cache_bytes);
         let inner = Arc::new(Inner {
+            guard: Guard::new(&options.access),
             node: NodeId(clock.new_id()),
             store,
             catalog,
@@ -145,12 +152,16 @@ impl Engine {
         }
         if inner.store.is_shared() {
             tokio::spawn(upkeep::follow_loop(Arc::clone(&inner)));
+            if inner.guard.has_rates() {
+                tokio::spawn(upkeep::rates_loop(Arc::clone(&inner)));
+            }
         }
         inner.beat().await?;
         inner.recount().await;
         tokio::spawn(upkeep::heartbeat_loop(Arc::clone(&inner)));
         tokio::spawn(runner::claim_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::expiry_loop(Arc::clone(&inner)));
+        tokio::spawn(upkeep::audit_loop(Arc::clone(&inner)));
         Ok(Self(inner))
     }
 
@@ -166,6 +177,7 @@ impl Engine {
         if tokio::time::timeout(self.0.options.stop_within, handed_back).await.is_err() {
             tracing::warn!("some tasks were not handed back in time; they are taken up after the next start");
         }
+        self.0.guard.flush_audit(&self.0.store).await;
         // Nobody has to wait for the end of its lease.
         if let Err(error) = self.0.store.heartbeat(self.0.node, Timestamp(0)).await {
             tracing::warn!(%error, "the store did not hear that this node stops");
@@ -220,28 +232,83 @@ impl Engine {
         (self.0.running.load(Ordering::Relaxed), self.0.queued.load(Ordering::Relaxed))
     }
 
+    /// Lets a caller through to something that is shared, or says why not; see [`crate::guard`].
+    pub fn allow(&self, caller: &Caller, access: &Access<'_>) -> Result<(), Error> {
+        self.0.guard.allow(caller, access, self.0.clock.now())
+    }
+
+    /// Notes in the audit what was refused elsewhere, before there was anything to let through.
+    pub fn note_refused(&self, caller: &Caller, access: &Access<'_>, why: &str) -> Result<(), Error> {
+        self.0.guard.note(caller, access, Some(why.to_owned()), self.0.clock.now())
+    }
+
+    /// Writes what the audit has not written yet.
+    pub async fn flush_audit(&self) {
+        self.0.guard.flush_audit(&self.0.store).await;
+    }
+
+    /// Filters secrets out of text that others will read.
+    pub fn redactor(&self) -> &Arc<Redactor> {
+        self.0.guard.redactor()
+    }
+
+    /// Says, here and on other nodes, that a resource of a tenant holds something else now.
+    pub fn changed(&self, tenant: &str, uri: &str) {
+        self.0.catalog.surface().updated_for(tenant, uri);
+        self.0.store.knowledge().ring(format!("={tenant}\n{uri}"));
+    }
+
+    /// Says so of all resources of a tenant whose addresses begin so.
+    pub fn changed_within(&self, tenant: &str, prefix: &str) {
+        self.0.catalog.surface().updated_within(tenant, prefix);
+        self.0.store.knowledge().ring(format!("^{tenant}\n{prefix}"));
+    }
+
     /// Makes a task; returns when it is durable. An agent that only computes has ended by then.
     pub async fn submit(&self, caller: &Caller, submit: Submit) -> Result<Task, Error> {
+        self.allow_send(caller, &submit)?;
         self.0.submit(caller, submit).await
     }
 
     /// As [`Engine::submit`], with the events that were committed with it.
     pub async fn begin(&self, caller: &Caller, submit: Submit) -> Result<Begun, Error> {
+        self.allow_send(caller, &submit)?;
         self.0.begin(caller, submit).await
+    }
+
+    fn allow_send(&self, caller: &Caller, submit: &Submit) -> Result<(), Error> {
+        let resource = format_args!("a2a://agents/{}", submit.agent);
+        let (action, name) = (Action::Execute, submit.agent.as_str());
+        let operation = "task.send";
+        self.allow(caller, &Access { action, kind: Kind::A2a, name, operation, resource: &resource })
+    }
+
+    pub(crate) fn allow_task(
+        &self,
+        caller: &Caller,
+        action: Action,
+        operation: &'static str,
+        task: &str,
+    ) -> Result<(), Error> {
+        let resource = format_args!("a2a://tasks/{task}");
+        self.allow(caller, &Access { action, kind: Kind::A2a, name: TASKS, operation, resource: &resource })
     }
 
     /// Adds a message to a task; the answer, where it asks something.
     pub async fn reply(&self, caller: &Caller, reply: Reply) -> Result<Task, Error> {
+        self.allow_task(caller, Action::Write, "task.reply", &reply.task)?;
         self.0.reply(caller, reply).await
     }
 
     /// Ends a task on request; returns when it has ended, or after the grace period.
     pub async fn cancel(&self, caller: &Caller, task: &str) -> Result<Task, Error> {
+        self.allow_task(caller, Action::Write, "task.cancel", task)?;
         self.0.cancel(caller, task).await
     }
 
     /// A task as it stands.
     pub async fn get(&self, caller: &Caller, task: &str) -> Result<Arc<Task>, Error> {
+        self.allow_task(caller, Action::Read, "task.get", task)?;
         let engine = &self.0;
         if let Some(task) = TaskId::parse(task).and_then(|id| engine.ended.get(id, engine.kept_since()))
             && caller.sees(&task.origin.owner)
@@ -256,12 +323,14 @@ impl Engine {
 
     /// What a task was before its first event. However long its log is, it is not read.
     pub async fn origin(&self, caller: &Caller, task: &str) -> Result<Origin, Error> {
+        may_read(caller)?;
         let row = self.0.find_row(caller, task).await?;
         Ok(Head::decode(&row.head)?.origin(&row))
     }
 
     /// What is known of a task without its log.
     pub async fn about(&self, caller: &Caller, task: &str) -> Result<About, Error> {
+        may_read(caller)?;
         let row = self.0.find_row(caller, task).await?;
         let head = Head::decode(&row.head)?;
         Ok(About { origin: head.origin(&row), state: row.state, seq: row.seq, request: head.request })
@@ -269,11 +338,13 @@ impl Engine {
 
     /// A page of the caller's tasks, newest status first.
     pub async fn list(&self, caller: &Caller, list: list::List) -> Result<list::Listed, Error> {
+        self.allow_task(caller, Action::Read, "task.list", "")?;
         self.0.list(caller, list).await
     }
 
     /// Follows a task's events after a cursor.
     pub async fn follow(&self, caller: &Caller, task: &str, after: u64) -> Result<Follower, Error> {
+        self.allow_task(caller, Action::Read, "task.follow", task)?;
         let row = self.0.find_row(caller, task).await?;
         self.0.follower(&row, after)
     }
@@ -403,9 +474,29 @@ impl Inner {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Passes on what another node said has changed.
+    pub(crate) fn heard_of(&self, topic: &str) {
+        let surface = self.catalog.surface();
+        let told = topic.get(1..).and_then(|rest| rest.split_once('\n'));
+        match (topic.as_bytes().first(), told) {
+            (Some(b'='), Some((tenant, uri))) => surface.updated_for(tenant, uri),
+            (Some(b'^'), Some((tenant, prefix))) => surface.updated_within(tenant, prefix),
+            // A newer node's.
+            _ => {}
+        }
+    }
+
     /// A profile for a task whose agent is no longer served here.
     pub(crate) fn unknown_agent(&self) -> Arc<Profile> {
         Arc::new(Profile::new("unknown", "an agent that is not served here any more"))
+    }
+}
+
+/// What is asked on the way to something else: checked, and noted there.
+fn may_read(caller: &Caller) -> Result<(), Error> {
+    match caller.may(Action::Read, Kind::A2a, TASKS) {
+        true => Ok(()),
+        false => Err(Error::Forbidden(format!("read:a2a:{TASKS}"))),
     }
 }
 

@@ -62,6 +62,17 @@ pub enum Error {
     /// A cap was reached; it has a name and a value.
     #[error("{0}")]
     Limit(String),
+    /// The caller may not do this. The text is the scope that would allow it.
+    #[error("this needs the scope {0}, which the caller does not have: use a token that has it")]
+    Forbidden(String),
+    /// The caller does this too often. Nothing was done.
+    #[error("{why}: try again in {} s", .retry_after.as_secs_f64().ceil().max(1.0))]
+    TooFast {
+        /// Which limit.
+        why: String,
+        /// When it is worth another try.
+        retry_after: Duration,
+    },
     /// Too much to do. Nothing was accepted.
     #[error("{why}: try again in {} s", .retry_after.as_secs().max(1))]
     Busy {

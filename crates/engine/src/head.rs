@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    access::{Caller, Grants},
     content::Metadata,
     error::Error,
     event,
@@ -41,6 +42,9 @@ pub(crate) struct Head {
     /// W3C `traceparent` of the request that made the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<String>,
+    /// What its caller may do, where that is not everything: the agent may do no more in its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) grants: Option<String>,
     /// How many tasks called each other down to this one.
     #[serde(default, skip_serializing_if = "is_none_deep")]
     pub(crate) depth: u32,
@@ -77,6 +81,7 @@ impl Default for Head {
             request: None,
             waiting_ms: None,
             trace: None,
+            grants: None,
             depth: 0,
             marks: BTreeMap::new(),
             ran_ms: 0,
@@ -103,6 +108,15 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl Head {
+    /// The caller that made the task, with what it might do then. Scopes that cannot be read allow nothing.
+    pub(crate) fn caller(&self, owner: &str) -> Caller {
+        let caller = Caller::named(owner);
+        match &self.grants {
+            None => caller,
+            Some(scopes) => caller.limited_to(Grants::parse(scopes).unwrap_or_else(|_| Grants::only([]))),
+        }
+    }
+
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
         serde_json::from_slice(bytes).map_err(|e| Error::Internal(format!("a task's head is damaged: {e}")))
     }

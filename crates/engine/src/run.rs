@@ -16,6 +16,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
+    access::Caller,
     agent::{AgentError, Profile},
     clock::Timestamp,
     content::Message,
@@ -474,6 +475,11 @@ impl Run {
                 "in scope {scope:?} it ended before it had emitted what it emitted before the restart"
             ))),
         }
+    }
+
+    /// In whose name the agent acts.
+    pub(crate) fn caller(&self) -> Caller {
+        self.lock().head.caller(&self.origin.owner)
     }
 
     /// How long its caller waits for an answer of its own, if it waits at a connection.

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::{
     clock::Timestamp,
     event::Encoded,
+    knowledge::Knowledge,
     task::{State, TaskId},
 };
 
@@ -148,6 +149,9 @@ pub trait Store: Send + Sync + 'static {
     /// leaves the rest to the next call.
     async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 
+    /// What outlives tasks.
+    fn knowledge(&self) -> &dyn Knowledge;
+
     /// Whether the store can take new work now. `Full` while the disk is.
     async fn ready(&self) -> Result<(), StoreError>;
 
@@ -183,7 +187,7 @@ pub struct Session {
 }
 
 /// Something that another process did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
     /// It wrote to a task, whose log goes up to `seq` now.
     Task {
@@ -198,6 +202,8 @@ pub enum News {
     Due,
     /// A webhook has something to deliver.
     Deliveries,
+    /// Something that is shared has changed: see [`Knowledge::ring`].
+    Knowledge(String),
     /// Some news may have been missed: all of them may have come.
     Gap,
 }

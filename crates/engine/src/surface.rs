@@ -11,10 +11,12 @@ mod shape;
 mod tools;
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
+use serde_json::Value;
 use tokio::sync::broadcast;
 
 pub use self::{
@@ -37,8 +39,29 @@ pub enum Change {
     Prompts,
     /// Other resources than before.
     Resources,
-    /// The resource of that address holds something else.
-    Updated(Arc<str>),
+    /// A resource holds something else.
+    Updated(Updated),
+    /// Some changes may have been missed: whoever follows anything looks again.
+    Missed,
+}
+
+/// A resource, or several, that hold something else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Updated {
+    /// The address.
+    pub uri: Arc<str>,
+    /// Whose it is: others have another one of that address. `None`: everybody's.
+    pub tenant: Option<Arc<str>>,
+    /// Whether all resources are meant whose addresses begin so.
+    pub within: bool,
+}
+
+impl Updated {
+    /// Whether a follower of that address, in that tenant, wants to know.
+    pub fn concerns(&self, tenant: &str, uri: &str) -> bool {
+        let here = self.tenant.as_deref().is_none_or(|owner| owner == tenant);
+        here && if self.within { uri.starts_with(&*self.uri) } else { *uri == *self.uri }
+    }
 }
 
 type Resources = BTreeMap<String, Arc<Offered<dyn Resource, ResourceProfile>>>;
@@ -50,6 +73,9 @@ pub struct Surface {
     resources: RwLock<Resources>,
     templates: RwLock<Vec<Arc<Offered<dyn Template, ResourceProfile>>>>,
     prompts: RwLock<Prompts>,
+    schemas: RwLock<BTreeMap<String, Arc<Value>>>,
+    base_url: RwLock<String>,
+    aliases: RwLock<Vec<(String, String)>>,
     changes: broadcast::Sender<Change>,
 }
 
@@ -80,6 +106,9 @@ impl Default for Surface {
             resources: RwLock::default(),
             templates: RwLock::default(),
             prompts: RwLock::default(),
+            schemas: RwLock::default(),
+            base_url: RwLock::default(),
+            aliases: RwLock::default(),
             changes: broadcast::Sender::new(CHANGES),
         }
     }
@@ -149,7 +178,63 @@ impl Surface {
 
     /// Says that a resource holds something else now.
     pub fn updated(&self, uri: &str) {
-        self.tell(Change::Updated(uri.into()));
+        self.tell(Change::Updated(Updated { uri: uri.into(), tenant: None, within: false }));
+    }
+
+    /// Says that a resource of a tenant holds something else now.
+    pub fn updated_for(&self, tenant: &str, uri: &str) {
+        self.tell(Change::Updated(Updated { uri: uri.into(), tenant: Some(tenant.into()), within: false }));
+    }
+
+    /// Says so of all resources of a tenant whose addresses begin so.
+    pub fn updated_within(&self, tenant: &str, prefix: &str) {
+        self.tell(Change::Updated(Updated { uri: prefix.into(), tenant: Some(tenant.into()), within: true }));
+    }
+
+    /// Says that changes may have been missed.
+    pub(crate) fn missed(&self) {
+        self.tell(Change::Missed);
+    }
+
+    /// Publishes a JSON Schema under a name, at [`Surface::schema_url`].
+    pub fn add_schema(&self, name: impl Into<String>, schema: Value) {
+        write(&self.schemas).insert(name.into(), Arc::new(schema));
+    }
+
+    /// The schema of that name.
+    pub fn schema(&self, name: &str) -> Option<Arc<Value>> {
+        read(&self.schemas).get(name).cloned()
+    }
+
+    /// Where the schema of that name is published.
+    pub fn schema_url(&self, name: &str) -> String {
+        format!("{}/schemas/{name}.json", read(&self.base_url))
+    }
+
+    /// Says where the server is.
+    pub fn set_base_url(&self, url: &str) {
+        *write(&self.base_url) = url.trim_end_matches('/').into();
+    }
+
+    /// Lets `mcp://{host}/{scheme}/…` stand for `{scheme}://…`, for these hosts.
+    pub fn set_aliases(&self, hosts: &[String], schemes: &[&str]) {
+        let mut aliases = vec![];
+        for host in hosts {
+            aliases.extend(
+                schemes.iter().map(|scheme| (format!("mcp://{host}/{scheme}/"), format!("{scheme}://"))),
+            );
+        }
+        *write(&self.aliases) = aliases;
+    }
+
+    /// The address that an alias stands for; any other stands for itself.
+    pub fn canonical<'a>(&self, uri: &'a str) -> Cow<'a, str> {
+        for (alias, meant) in &*read(&self.aliases) {
+            if let Some(rest) = uri.strip_prefix(alias.as_str()) {
+                return Cow::Owned(format!("{meant}{rest}"));
+            }
+        }
+        Cow::Borrowed(uri)
     }
 
     /// What changes from now on.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use nuncio_engine::{Agent, Catalog, Options, Surface, outbox::OutboxOptions};
+use nuncio_flows::{Flows, FlowsOptions};
 use nuncio_server::ServerOptions;
 use nuncio_store::PostgresOptions;
 
@@ -41,6 +42,7 @@ pub struct Nuncio {
     pub(crate) outbox: OutboxOptions,
     pub(crate) server: ServerOptions,
     pub(crate) surface: Arc<Surface>,
+    pub(crate) flows: Option<Arc<Flows>>,
 }
 
 impl Default for Nuncio {
@@ -64,6 +66,7 @@ impl Nuncio {
             outbox: OutboxOptions::default(),
             server: ServerOptions::default(),
             surface: Arc::default(),
+            flows: None,
         }
     }
 
@@ -85,6 +88,14 @@ impl Nuncio {
     #[must_use]
     pub fn surface(mut self, surface: Arc<Surface>) -> Self {
         self.surface = surface;
+        self
+    }
+
+    /// Adds what is shared: the memory bank, SPARC workflows, the batch engine and the registry, with the agents
+    /// that belong to them.
+    #[must_use]
+    pub fn flows(mut self, options: FlowsOptions) -> Self {
+        self.flows = Some(Arc::new(Flows::new(options)));
         self
     }
 
@@ -188,6 +199,9 @@ impl Nuncio {
         let mut catalog = Catalog::default();
         for agent in &self.agents {
             catalog.add(Arc::clone(agent))?;
+        }
+        for agent in self.flows.iter().flat_map(|flows| flows.agents()) {
+            catalog.add(agent)?;
         }
         catalog.set_surface(Arc::clone(&self.surface));
         if let Some(name) = &self.default_agent {

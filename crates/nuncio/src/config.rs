@@ -16,7 +16,7 @@ use std::{
 };
 
 use nuncio::{
-    PostgresOptions, ServerOptions, StorePlace,
+    FlowsOptions, PostgresOptions, ServerOptions, StorePlace,
     engine::{Options, outbox::OutboxOptions},
 };
 
@@ -39,6 +39,7 @@ pub(crate) struct Config {
     pub(crate) engine: Options,
     pub(crate) outbox: OutboxOptions,
     pub(crate) server: ServerOptions,
+    pub(crate) flows: FlowsOptions,
 }
 
 /// Where tasks are kept, if not in the data folder.
@@ -86,6 +87,7 @@ impl Default for Config {
             engine: Options::default(),
             outbox: OutboxOptions::default(),
             server: ServerOptions::default(),
+            flows: FlowsOptions::default(),
         }
     }
 }

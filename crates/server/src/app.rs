@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Router,
     body::Body,
-    extract::State,
+    extract::{Path, State},
     http::{HeaderMap, Method, Request, Response, StatusCode},
     routing::{any, get, post},
 };
@@ -38,6 +38,7 @@ impl App {
     pub(crate) fn new(engine: Engine, mut options: ServerOptions, base_url: &str) -> Self {
         let depth = &mut options.limits.max_json_depth;
         *depth = (*depth).min(HttpLimits::DEEPEST);
+        engine.catalog().surface().set_base_url(base_url);
         Self {
             cards: Cards::new(engine.catalog(), base_url),
             hosts: HostCheck::new(&options),
@@ -89,6 +90,7 @@ impl Site {
             .route("/mcp", any(mcp_endpoint))
             .route("/sse", get(mcp::sse::open))
             .route("/messages", post(mcp::sse::message))
+            .route("/schemas/{name}", get(schema))
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
             .route("/metrics", get(health::metrics))
@@ -123,6 +125,15 @@ async fn root(State(app): State<Arc<App>>, request: Request<Body>) -> Response<B
 
 async fn mcp_endpoint(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
     mcp::http::serve(&app, request).await
+}
+
+/// A JSON Schema that the surface publishes.
+async fn schema(State(app): State<Arc<App>>, Path(file): Path<String>) -> Response<Body> {
+    let named = file.strip_suffix(".json").and_then(|name| app.engine.catalog().surface().schema(name));
+    match named {
+        Some(schema) => rpc::json(schema.to_string()),
+        None => not_found().await,
+    }
 }
 
 async fn not_found() -> Response<Body> {

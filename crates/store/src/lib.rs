@@ -9,3 +9,4 @@ mod sqlite;
 
 pub use postgres::{OpenError as PostgresError, PostgresOptions, PostgresStore, TimeSource};
 pub use sqlite::{OpenError, SqliteOptions, SqliteStore};
+mod unwritten;

@@ -9,4 +9,4 @@ pub mod json;
 pub mod jsonrpc;
 pub mod mcp;
 pub mod sse;
-mod timestamp;
+pub mod timestamp;

@@ -10,6 +10,13 @@ use nuncio_engine::clock::Timestamp;
 const FIRST: i64 = -62_135_596_800_000;
 const LAST: i64 = 253_402_300_799_999;
 
+/// The time as text.
+pub fn format(at: Timestamp) -> String {
+    let mut quoted = Vec::with_capacity(26);
+    write(&mut quoted, at);
+    String::from_utf8_lossy(&quoted[1..quoted.len() - 1]).into_owned()
+}
+
 /// Writes the time as a JSON string.
 pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
     let millis = at.0.clamp(FIRST, LAST);

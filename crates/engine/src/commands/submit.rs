@@ -86,7 +86,7 @@ impl Begun {
 #[derive(Debug, Clone)]
 pub(crate) struct Parent {
     id: TaskId,
-    owner: String,
+    caller: Caller,
     depth: u32,
 }
 
@@ -113,7 +113,7 @@ impl Submit {
 
     /// A call out of a running task. The place of the call makes it one call however often it is replayed.
     pub(crate) fn child(run: &Run, agent: &str, message: Message, at: &str) -> Self {
-        let parent = Parent { id: run.origin.id, owner: run.origin.owner.clone(), depth: run.depth };
+        let parent = Parent { id: run.origin.id, caller: run.caller(), depth: run.depth };
         Self {
             context: Some(run.origin.context.clone()),
             idempotency_key: Some(format!("call:{}:{at}", run.origin.id)),
@@ -193,7 +193,7 @@ impl Inner {
                 self.options.limits.call_depth
             )));
         }
-        let caller = Caller::named(parent.owner.as_str());
+        let caller = parent.caller.clone();
         loop {
             let called = async {
                 let task = self.submit(&caller, submit.clone()).await?;
@@ -240,6 +240,7 @@ impl Inner {
             request: submit.request.clone(),
             waiting_ms: submit.waiting.map(|waiting| waiting.as_millis() as u64),
             trace: submit.trace.clone(),
+            grants: (!caller.grants().is_all()).then(|| caller.grants().to_string()),
             depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
             bytes: submit.message.size() as u64,
             ..Head::default()

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::{check_id, submit::encode_webhook};
 use crate::{
-    access::Caller,
+    access::{Action, Caller},
     agent::Profile,
     engine::{Engine, Inner},
     error::Error,
@@ -20,6 +20,7 @@ impl Engine {
         task: &str,
         config: WebhookConfig,
     ) -> Result<WebhookConfig, Error> {
+        self.allow_task(caller, Action::Write, "task.webhook.put", task)?;
         let inner = &self.0;
         let row = inner.find_row(caller, task).await?;
         let profile = inner.profile_of(&row);
@@ -46,6 +47,7 @@ impl Engine {
 
     /// The webhooks of a task.
     pub async fn webhooks(&self, caller: &Caller, task: &str) -> Result<Vec<WebhookConfig>, Error> {
+        self.allow_task(caller, Action::Read, "task.webhook.get", task)?;
         let row = self.0.find_row(caller, task).await?;
         if !self.0.profile_of(&row).push_notifications {
             return Err(Error::PushUnsupported);
@@ -56,6 +58,7 @@ impl Engine {
 
     /// Removes a webhook with what it still had to deliver.
     pub async fn delete_webhook(&self, caller: &Caller, task: &str, id: &str) -> Result<(), Error> {
+        self.allow_task(caller, Action::Write, "task.webhook.delete", task)?;
         let row = self.0.find_row(caller, task).await?;
         if !self.0.profile_of(&row).push_notifications {
             return Err(Error::PushUnsupported);

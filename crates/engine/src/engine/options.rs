@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::guard::AccessOptions;
+
 /// What an operator may set.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -29,6 +31,8 @@ pub struct Options {
     pub idempotent_message_ids: bool,
     /// Caps on what one task may hold.
     pub limits: Limits,
+    /// How callers are let through.
+    pub access: AccessOptions,
 }
 
 /// Caps on what one task may hold.
@@ -65,6 +69,7 @@ impl Default for Options {
             stop_within: Duration::from_secs(20),
             idempotent_message_ids: false,
             limits: Limits::default(),
+            access: AccessOptions::default(),
         }
     }
 }

@@ -64,6 +64,7 @@ pub(super) async fn news_loop(engine: Arc<Inner>, mut news: mpsc::UnboundedRecei
             }
             Some(News::Due) => engine.claims.notify_one(),
             Some(News::Deliveries) => engine.outbox.notify_one(),
+            Some(News::Knowledge(topic)) => engine.heard_of(&topic),
             Some(News::Gap) => {
                 engine.hub.shake();
                 for run in engine.lock_runs().values() {
@@ -71,6 +72,7 @@ pub(super) async fn news_loop(engine: Arc<Inner>, mut news: mpsc::UnboundedRecei
                 }
                 engine.claims.notify_one();
                 engine.outbox.notify_one();
+                engine.catalog.surface().missed();
             }
         }
     }
@@ -91,6 +93,23 @@ pub(super) async fn follow_loop(engine: Arc<Inner>) {
             }
         }
     }
+}
+
+/// Tells other nodes how much callers do here.
+pub(super) async fn rates_loop(engine: Arc<Inner>) {
+    let mut closing = engine.closing();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(crate::guard::EXCHANGE) => {}
+            () = closed(&mut closing) => return,
+        }
+        engine.guard.share_rates(&engine.store, &engine.clock).await;
+    }
+}
+
+/// Writes the audit.
+pub(super) async fn audit_loop(engine: Arc<Inner>) {
+    engine.guard.keep_audit(&engine.store, engine.closing()).await;
 }
 
 /// Deletes tasks that ended long ago.

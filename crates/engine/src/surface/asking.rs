@@ -1,11 +1,11 @@
 //! How a handler asks: it returns its questions, and is called again with the answers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Map, Value};
 
 use super::Shape;
-use crate::{access::Caller, question::Answer};
+use crate::{access::Caller, error::Error, question::Answer};
 
 /// What a handler is given with its arguments.
 #[derive(Debug, Clone)]
@@ -154,12 +154,38 @@ pub enum HandlerError {
     /// What the address names does not exist, or the caller may not see it.
     #[error("there is no resource {0}")]
     NotFound(String),
+    /// The caller may not do this. The text is the scope that would allow it.
+    #[error("this needs the scope {0}, which the caller does not have: use a token that has it")]
+    Forbidden(String),
+    /// Not now.
+    #[error("{why}: try again in {} s", .retry_after.as_secs_f64().ceil().max(1.0))]
+    Later {
+        /// Why not.
+        why: String,
+        /// When it is worth another try.
+        retry_after: Duration,
+        /// Whether the caller does it too often; else there is too much to do.
+        too_fast: bool,
+    },
     /// The caller's side lacks what is needed.
     #[error("the client has to be able to do this: {}", needs(.0))]
     Needs(Abilities),
     /// Something inside.
     #[error("{0}")]
     Internal(String),
+}
+
+impl From<Error> for HandlerError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Forbidden(scope) => Self::Forbidden(scope),
+            Error::TooFast { why, retry_after } => Self::Later { why, retry_after, too_fast: true },
+            Error::Busy { why, retry_after } => Self::Later { why, retry_after, too_fast: false },
+            Error::Internal(why) => Self::Internal(why),
+            // What the caller asked for cannot be had; a model may read why.
+            error => Self::Failed(error.to_string()),
+        }
+    }
 }
 
 fn needs(abilities: &Abilities) -> String {

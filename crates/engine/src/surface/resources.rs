@@ -127,10 +127,29 @@ pub enum Body {
 }
 
 /// The variables of an address that has the shape of a template, each decoded. A variable takes at least one
-/// character and no `/`, unless it is `{+name}`.
+/// character and no `/`, unless it is `{+name}`. Where the template ends with `{?a,b}`, the address may have a
+/// query; whatever is named there is found, for the handler to know or not.
 pub fn matches(template: &str, uri: &str) -> Option<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
-    matches_into(template, uri, &mut found).then_some(found)
+    let (template, uri, query) = match template.split_once("{?") {
+        None => (template, uri, ""),
+        Some((template, _)) => {
+            let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+            (template, path, query)
+        }
+    };
+    if !matches_into(template, uri, &mut found) {
+        return None;
+    }
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decode(name)?, decode(value)?);
+        // Neither twice nor instead of a part of the path: nobody could say which is meant.
+        if found.insert(name, value).is_some() {
+            return None;
+        }
+    }
+    Some(found)
 }
 
 fn matches_into(template: &str, uri: &str, found: &mut BTreeMap<String, String>) -> bool {
@@ -161,6 +180,17 @@ pub fn expand(template: &str, values: &BTreeMap<String, String>) -> String {
     while let Some((literal, tail)) = rest.split_once('{') {
         out.push_str(literal);
         let Some((variable, after)) = tail.split_once('}') else { break };
+        if let Some(names) = variable.strip_prefix('?') {
+            let given = names.split(',').filter_map(|name| Some((name, values.get(name)?)));
+            for (n, (name, value)) in given.enumerate() {
+                out.push_str(if n == 0 { "?" } else { "&" });
+                out.push_str(name);
+                out.push('=');
+                encode(&mut out, value);
+            }
+            rest = after;
+            continue;
+        }
         let value = values.get(variable.trim_start_matches('+')).map_or("", String::as_str);
         encode(&mut out, value);
         rest = after;
@@ -214,6 +244,12 @@ mod tests {
         check("m://{ns}/{key}", "m://a/%zz", None);
         check("m://{+path}", "m://a/b/c", Some(&[("path", "a/b/c")]));
         check("m://{a}-{b}", "m://x-y-z", Some(&[("a", "x-y"), ("b", "z")]));
+        let search = "m://{ns}{?pattern,page}";
+        check(search, "m://a", Some(&[("ns", "a")]));
+        check(search, "m://a?pattern=b%2A&page=2", Some(&[("ns", "a"), ("pattern", "b*"), ("page", "2")]));
+        check(search, "m://a?pattern=1&pattern=2", None);
+        check(search, "m://a?ns=b", None);
+        check(search, "m://a/b?pattern=1", None);
         check("plain://x", "plain://x", Some(&[]));
         check("plain://x", "plain://y", None);
     }

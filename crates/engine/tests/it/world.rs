@@ -461,6 +461,10 @@ impl Gate {
 
 #[async_trait]
 impl Store for Hooked {
+    fn knowledge(&self) -> &dyn nuncio_engine::knowledge::Knowledge {
+        self.store.knowledge()
+    }
+
     async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
         (self.hook)(Moment::Before, &change).await?;
         let committed = self.store.commit(change.clone()).await;

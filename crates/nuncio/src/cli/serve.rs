@@ -129,7 +129,8 @@ pub(super) fn server(config: Config) -> Nuncio {
         .allow_private_webhooks(config.allow_private_webhooks)
         .options(config.engine)
         .outbox_options(config.outbox)
-        .server_options(server);
+        .server_options(server)
+        .flows(config.flows);
     match config.default_agent {
         Some(name) => nuncio.default_agent(name),
         None => nuncio,

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use nuncio_engine::{
-    Answer,
+    Answer, Error,
     surface::{Abilities, Answers, Asking, HandlerError, Inquiry, Request as Round, Said},
 };
 use nuncio_wire::{
@@ -157,6 +157,11 @@ impl Mcp {
             HandlerError::Failed(why) | HandlerError::Internal(why) => Fault::internal(why),
             HandlerError::Invalid(why) => Fault::params(why),
             HandlerError::NotFound(uri) => Fault::no_resource(client.version, &uri),
+            HandlerError::Forbidden(scope) => Error::Forbidden(scope).into(),
+            HandlerError::Later { why, retry_after, too_fast: true } => {
+                Error::TooFast { why, retry_after }.into()
+            }
+            HandlerError::Later { why, retry_after, .. } => Error::Busy { why, retry_after }.into(),
             HandlerError::Needs(abilities) => Fault::missing(client.version, needed(abilities)),
         }
     }

@@ -180,7 +180,7 @@ impl Listener {
                 keep
             });
             for (uri, seq) in &self.followed {
-                if let Some(task) = task_of(uri)
+                if let Some(task) = task_of(&self.mcp.surface().canonical(uri))
                     && !following.contains_key(uri)
                 {
                     let task = task.to_owned();
@@ -251,12 +251,17 @@ impl Listener {
             Change::Tools if wanted.tools_list_changed => "notifications/tools/list_changed",
             Change::Prompts if wanted.prompts_list_changed => "notifications/prompts/list_changed",
             Change::Resources if wanted.resources_list_changed => "notifications/resources/list_changed",
-            Change::Updated(uri) if self.followed.contains_key(&**uri) => {
-                let mut data = Vec::with_capacity(160);
-                write_updated(&mut data, uri, self.subscription.as_ref().map(Id::as_json));
-                return self.tell(data).await;
+            Change::Updated(updated) => {
+                let (tenant, surface) = (self.client.caller.tenant(), self.mcp.surface());
+                for uri in self.followed.keys() {
+                    if updated.concerns(tenant, &surface.canonical(uri)) {
+                        self.tell_updated(uri).await?;
+                    }
+                }
+                return Ok(());
             }
-            Change::Tools | Change::Prompts | Change::Resources | Change::Updated(_) => return Ok(()),
+            Change::Missed => return Box::pin(self.tell_all()).await,
+            Change::Tools | Change::Prompts | Change::Resources => return Ok(()),
         };
         let mut data = Vec::with_capacity(160);
         write_notice(&mut data, method, self.subscription.as_ref().map(Id::as_json));
@@ -268,9 +273,15 @@ impl Listener {
             self.tell_change(&change).await?;
         }
         for uri in self.followed.keys() {
-            self.tell_change(&Change::Updated(uri.as_str().into())).await?;
+            self.tell_updated(uri).await?;
         }
         Ok(())
+    }
+
+    async fn tell_updated(&self, uri: &str) -> Result<(), ()> {
+        let mut data = Vec::with_capacity(160);
+        write_updated(&mut data, uri, self.subscription.as_ref().map(Id::as_json));
+        self.tell(data).await
     }
 
     /// What was agreed to: the first message of the stream.

@@ -51,12 +51,18 @@ impl Mcp {
         let read: Read = mcp::read(request.params)?;
         let Read { uri, input_responses, request_state } = read;
         let version = client.version;
+        if uri.len() > MAX_URI {
+            return Err(Fault::params(format!("uri: at most {MAX_URI} bytes")));
+        }
+        // Under an alias it is the same thing; the answer names it as the request did.
+        let asked = uri;
+        let uri = self.surface().canonical(&asked).into_owned();
         if let Some(task) = task_of(&uri) {
             let task = match self.engine.get(&client.caller, task).await {
-                Err(Error::NoSuchTask(_)) => return Err(Fault::no_resource(version, &uri)),
+                Err(Error::NoSuchTask(_)) => return Err(Fault::no_resource(version, &asked)),
                 task => task?,
             };
-            let contents = [task_content(&uri, &task)];
+            let contents = [task_content(&asked, &task)];
             let body = self.result(version, &request.id, |result| {
                 mcp::write_contents(result, &contents);
                 if version.is_stateless() {
@@ -78,7 +84,7 @@ impl Mcp {
                 let variables = matches(&template.profile.uri, &uri)?;
                 Some((template, variables))
             });
-            let Some((template, variables)) = found else { return Err(Fault::no_resource(version, &uri)) };
+            let Some((template, variables)) = found else { return Err(Fault::no_resource(version, &asked)) };
             arguments = variables.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
             fresh = template.profile.fresh_ms;
             let uri = uri.clone();
@@ -87,6 +93,7 @@ impl Mcp {
                 Box::pin(async move { template.handler.read(&uri, round).await })
             });
         }
+        let meant = uri.clone();
         let handling = Handling {
             method: "resources/read",
             name: uri,
@@ -96,7 +103,14 @@ impl Mcp {
             along: Along::default(),
             handler,
             write: Arc::new(move |mcp, client, id, said| match said {
-                Ok(contents) => mcp.contents(client, id, &contents, fresh),
+                Ok(mut contents) => {
+                    for content in &mut contents {
+                        if content.uri == meant && meant != asked {
+                            content.uri.clone_from(&asked);
+                        }
+                    }
+                    mcp.contents(client, id, &contents, fresh)
+                }
                 Err(fault) => Response::fault(Some(id), fault),
             }),
         };
@@ -200,15 +214,16 @@ impl Mcp {
 
     /// The event up to which a follower of a resource knows it by reading it now. It has to exist.
     pub(super) async fn known_up_to(&self, client: &Client, uri: &str) -> Result<u64, Fault> {
-        if let Some(task) = task_of(uri) {
+        let meant = self.surface().canonical(uri);
+        if let Some(task) = task_of(&meant) {
             return match self.engine.about(&client.caller, task).await {
                 Ok(about) => Ok(about.seq),
                 Err(Error::NoSuchTask(_)) => Err(Fault::no_resource(client.version, uri)),
                 Err(error) => Err(error.into()),
             };
         }
-        let fits = |template: &str| matches(template, uri).is_some();
-        let offered = self.surface().resource(uri).is_some()
+        let fits = |template: &str| matches(template, &meant).is_some();
+        let offered = self.surface().resource(&meant).is_some()
             || self.surface().templates().iter().any(|template| fits(&template.profile.uri));
         if offered { Ok(0) } else { Err(Fault::no_resource(client.version, uri)) }
     }

@@ -215,14 +215,15 @@ fn payloads(me: Uuid, news: &[News]) -> Vec<String> {
     let mut tasks: HashMap<TaskNo, (TaskId, u64)> = HashMap::new();
     let (mut gap, mut due, mut deliveries) = (false, false, false);
     for news in news {
-        match *news {
+        match news {
             News::Gap => gap = true,
             News::Due => due = true,
             News::Deliveries => deliveries = true,
             News::Task { no, id, seq } => {
-                let known = tasks.entry(no).or_insert((id, seq));
-                known.1 = known.1.max(seq);
+                let known = tasks.entry(*no).or_insert((*id, *seq));
+                known.1 = known.1.max(*seq);
             }
+            News::Knowledge(_) => gap = true,
         }
     }
     let signed = || me.simple().to_string();

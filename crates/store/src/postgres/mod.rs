@@ -284,6 +284,10 @@ impl Store for PostgresStore {
         client_session::expire(&self.pool, &self.clock, before, limit).await
     }
 
+    fn knowledge(&self) -> &dyn nuncio_engine::knowledge::Knowledge {
+        &crate::unwritten::Unwritten
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         self.pool.run("SELECT 1", &[]).await.map(drop)
     }

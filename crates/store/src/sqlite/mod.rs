@@ -282,6 +282,10 @@ impl Store for SqliteStore {
         Ok(deleted)
     }
 
+    fn knowledge(&self) -> &dyn nuncio_engine::knowledge::Knowledge {
+        &crate::unwritten::Unwritten
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         if self.writer.is_closed() {
             return Err(closed());

@@ -161,6 +161,8 @@ impl Dialect {
             Error::StreamingUnsupported => Problem::StreamingUnsupported,
             Error::PushUnsupported => Problem::PushUnsupported,
             Error::Limit(_) => Problem::LimitReached,
+            Error::Forbidden(_) => Problem::Forbidden,
+            Error::TooFast { .. } => Problem::LimitReached,
             Error::Busy { .. } => Problem::Unavailable,
             Error::Internal(_) => Problem::Internal,
         };
@@ -174,7 +176,8 @@ impl Dialect {
         let fault = self.problem(problem, message);
         match error {
             Error::NoSuchTask(task) => fault.with("taskId", task),
-            Error::Busy { retry_after, .. } => {
+            Error::Forbidden(scope) => fault.with("requiredScope", scope),
+            Error::Busy { retry_after, .. } | Error::TooFast { retry_after, .. } => {
                 fault.with("retryAfterSeconds", retry_after.as_secs().max(1).to_string())
             }
             _ => fault,

@@ -16,6 +16,10 @@ pub const MISSING_CAPABILITY: i32 = -32021;
 pub const UNSUPPORTED_VERSION: i32 = -32022;
 /// There is no such resource; to 2025-11-25.
 pub const RESOURCE_NOT_FOUND: i32 = -32002;
+/// The caller may not do this. Ours: the protocol has none.
+pub const FORBIDDEN: i32 = -32003;
+/// The caller does this too often. Ours: the protocol has none.
+pub const TOO_FAST: i32 = -32029;
 /// Somebody has to visit a link first; 2025-11-25.
 pub const URL_REQUIRED: i32 = -32042;
 
@@ -147,6 +151,15 @@ impl From<&Error> for Fault {
                 status: 503,
                 retry_after: Some(*retry_after),
                 ..Self::internal(message)
+            },
+            Error::Forbidden(scope) => {
+                Self::new(FORBIDDEN, message).with(json!({ "requiredScope": scope })).status(403)
+            }
+            Error::TooFast { retry_after, .. } => Self {
+                data: Some(json!({ "retryAfterMs": retry_after.as_millis() as u64 })),
+                status: 429,
+                retry_after: Some(*retry_after),
+                ..Self::new(TOO_FAST, message)
             },
             Error::Internal(_) => Self::internal(message),
         }

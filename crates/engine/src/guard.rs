@@ -1,0 +1,135 @@
+//! The one place where a caller is let through: what it may do, how often, and the line of the audit about it.
+//!
+//! Every command of the engine, and everything that is built on it, asks here first. What is refused is refused
+//! before anything is looked up, so that a refusal says nothing about what there is.
+
+mod audit;
+mod rate;
+
+use std::{fmt::Display, sync::Arc, time::Duration};
+
+pub(crate) use self::rate::EXCHANGE;
+use self::{audit::Audit, rate::Rates};
+pub use self::{
+    audit::AuditLevel,
+    rate::{Rate, RateError},
+};
+use crate::{
+    access::{Action, Caller, Kind},
+    clock::{Clock, Timestamp},
+    error::Error,
+    knowledge::AuditEntry,
+    redact::Redactor,
+    store::Store,
+};
+
+/// What an operator may set about access.
+#[derive(Debug, Clone, Default)]
+pub struct AccessOptions {
+    /// How often one caller may do something to things of a type. What is not named has no limit.
+    pub rates: Vec<(Kind, Rate)>,
+    /// What goes into the audit.
+    pub audit: AuditLevel,
+    /// How long lines of the audit are kept; `None`: for ever.
+    pub audit_retention: Option<Duration>,
+    /// Filters secrets out of what is logged, audited and previewed.
+    pub redactor: Arc<Redactor>,
+}
+
+/// Something that a caller wants to do.
+pub struct Access<'a> {
+    /// What kind of thing it does.
+    pub action: Action,
+    /// To what type of thing.
+    pub kind: Kind,
+    /// What grants go by: an agent, a namespace, a context.
+    pub name: &'a str,
+    /// The operation, such as `memory.store`.
+    pub operation: &'static str,
+    /// The address of the thing, for the audit.
+    pub resource: &'a dyn Display,
+}
+
+/// Lets callers through, or not.
+pub(crate) struct Guard {
+    rates: Rates,
+    audit: Audit,
+    redactor: Arc<Redactor>,
+}
+
+impl Guard {
+    pub(crate) fn new(options: &AccessOptions) -> Self {
+        Self {
+            rates: Rates::new(&options.rates),
+            audit: Audit::new(options.audit),
+            redactor: Arc::clone(&options.redactor),
+        }
+    }
+
+    pub(crate) fn redactor(&self) -> &Arc<Redactor> {
+        &self.redactor
+    }
+
+    /// Lets a caller through, or says why not. Either way it is noted.
+    pub(crate) fn allow(&self, caller: &Caller, access: &Access<'_>, now: Timestamp) -> Result<(), Error> {
+        let refused = self.refuse(caller, access, now).err();
+        self.note(caller, access, refused.as_ref().map(Error::to_string), now)?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    fn refuse(&self, caller: &Caller, access: &Access<'_>, now: Timestamp) -> Result<(), Error> {
+        let Access { action, kind, name, .. } = access;
+        if !caller.may(*action, *kind, name) {
+            let needs = format!("{}:{}:{}", action.name(), kind.name(), self.redactor.text(name));
+            return Err(Error::Forbidden(needs));
+        }
+        self.rates.take(caller, *kind, now)
+    }
+
+    /// Writes a line of the audit, where its level wants one.
+    pub(crate) fn note(
+        &self,
+        caller: &Caller,
+        access: &Access<'_>,
+        refused: Option<String>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        if !self.audit.wants(access.action, refused.is_some()) {
+            return Ok(());
+        }
+        self.audit.add(AuditEntry {
+            at: now,
+            tenant: caller.tenant().to_owned(),
+            caller: caller.owner().to_owned(),
+            from: caller.address().map(str::to_owned),
+            operation: access.operation.to_owned(),
+            action: access.action,
+            kind: access.kind,
+            resource: self.redactor.text(&access.resource.to_string()).into_owned(),
+            refused: refused.map(|why| self.redactor.text(&why).into_owned()),
+        })
+    }
+
+    /// Writes what is noted, until the engine stops; returns when all of it is written.
+    pub(crate) async fn keep_audit(
+        &self,
+        store: &Arc<dyn Store>,
+        closing: tokio::sync::watch::Receiver<bool>,
+    ) {
+        self.audit.keep(store, closing).await;
+    }
+
+    /// Writes what is noted so far.
+    pub(crate) async fn flush_audit(&self, store: &Arc<dyn Store>) {
+        self.audit.flush(store).await;
+    }
+
+    /// Tells other nodes what was used here, and hears what was used there.
+    pub(crate) async fn share_rates(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) {
+        self.rates.share(store, clock.now()).await;
+    }
+
+    pub(crate) fn has_rates(&self) -> bool {
+        !self.rates.is_empty()
+    }
+}

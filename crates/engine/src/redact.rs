@@ -1,0 +1,200 @@
+//! Filters what looks like a secret out of text that others will read: log lines, the audit, previews. Never
+//! out of values that their owner reads back.
+
+use std::borrow::Cow;
+
+use regex::{Captures, Regex};
+use serde_json::Value;
+
+/// What stands where a secret stood.
+pub const REDACTED: &str = "[redacted]";
+
+/// Shapes of secrets. Where a shape has a group `keep`, that much of it stays.
+const SHAPES: &[&str] = &[
+    // Private keys, also when the text ends before they do.
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*PRIVATE KEY-----|\z)",
+    // JSON Web Tokens.
+    r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*",
+    // What stands in an Authorization header.
+    r"(?i)(?P<keep>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}",
+    // Keys that say what they are: ours, and those of known providers.
+    r"\bnun_[A-Za-z0-9]+_[A-Za-z0-9_-]+",
+    r"\b(?:sk|pk|rk|whsec)[-_][A-Za-z0-9_-]{12,}",
+    r"\bgh[pousr]_[A-Za-z0-9]{16,}",
+    r"\bgithub_pat_[A-Za-z0-9_]{16,}",
+    r"\bglpat-[A-Za-z0-9_-]{16,}",
+    r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
+    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    r"\bAIza[0-9A-Za-z_-]{30,}",
+    // A password in a URL.
+    r"(?P<keep>://[^/\s:@]*:)[^@\s/]+(?:@)",
+    // Something that is called a secret.
+    r#"(?i)(?P<keep>\b[a-z0-9_-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credential)s?\\?["']?\s*[:=]\s*\\?["']?)[^\s"',;&}\\]+"#,
+];
+
+/// Names of fields whose values are secrets, compared without case, `-` and `_`.
+const FIELDS: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "authorization",
+    "credential",
+    "cookie",
+    "cardnumber",
+    "cvv",
+    "pin",
+];
+
+/// Finds secrets by their shape and by the names of their fields.
+#[derive(Debug)]
+pub struct Redactor {
+    shapes: Vec<Regex>,
+    cards: Option<Regex>,
+}
+
+impl Default for Redactor {
+    fn default() -> Self {
+        // The shapes above are tested; one that did not compile would be missing there.
+        let shapes = SHAPES.iter().filter_map(|shape| Regex::new(shape).ok()).collect();
+        Self { shapes, cards: Regex::new(r"\b\d(?:[ -]?\d){12,18}\b").ok() }
+    }
+}
+
+impl Redactor {
+    /// With more shapes: regular expressions, all of whose matches are secrets.
+    pub fn with(patterns: &[String]) -> Result<Self, String> {
+        let mut redactor = Self::default();
+        for pattern in patterns {
+            let shape = regex::RegexBuilder::new(pattern).size_limit(1 << 20).build();
+            redactor.shapes.push(shape.map_err(|error| format!("{pattern:?} is no pattern: {error}"))?);
+        }
+        Ok(redactor)
+    }
+
+    /// The text without secrets.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut text = Cow::Borrowed(text);
+        for shape in &self.shapes {
+            if !shape.is_match(&text) {
+                continue;
+            }
+            let cleaned = shape.replace_all(&text, |found: &Captures<'_>| {
+                let keep = found.name("keep").map_or("", |keep| keep.as_str());
+                let at = if found[0].ends_with('@') && !keep.is_empty() { "@" } else { "" };
+                format!("{keep}{REDACTED}{at}")
+            });
+            text = Cow::Owned(cleaned.into_owned());
+        }
+        match &self.cards {
+            Some(cards) if cards.is_match(&text) => {
+                let cleaned = cards.replace_all(&text, |found: &Captures<'_>| match is_card(&found[0]) {
+                    true => REDACTED.to_owned(),
+                    false => found[0].to_owned(),
+                });
+                Cow::Owned(cleaned.into_owned())
+            }
+            _ => text,
+        }
+    }
+
+    /// The value without secrets: neither in its texts nor in fields that are named so.
+    pub fn json(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text).into_owned()),
+            Value::Array(items) => items.iter().map(|item| self.json(item)).collect(),
+            Value::Object(fields) => {
+                let clean = |(name, field): (&String, &Value)| {
+                    let kept = if is_secret(name) { REDACTED.into() } else { self.json(field) };
+                    (self.text(name).into_owned(), kept)
+                };
+                Value::Object(fields.iter().map(clean).collect())
+            }
+            other => match other.as_u64() {
+                Some(number) if is_card(&number.to_string()) => REDACTED.into(),
+                _ => other.clone(),
+            },
+        }
+    }
+}
+
+fn is_secret(field: &str) -> bool {
+    let plain: String =
+        field.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).flat_map(char::to_lowercase).collect();
+    FIELDS.iter().any(|name| match *name {
+        // Short words are parts of others.
+        "pin" | "cvv" => plain == *name,
+        name => plain.contains(name),
+    })
+}
+
+/// Whether digits are a payment card's number: 13 to 19 of them, with the right check digit.
+fn is_card(text: &str) -> bool {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
+    if !(13..=19).contains(&digits.len()) || digits.iter().all(|digit| *digit == digits[0]) {
+        return false;
+    }
+    let double = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(n, digit)| if n % 2 == 1 { double(*digit) } else { *digit })
+        .sum();
+    sum % 10 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        assert_eq!(Redactor::default().text(text), expected);
+    }
+
+    #[test]
+    fn every_shape_compiles() {
+        assert_eq!(Redactor::default().shapes.len(), SHAPES.len());
+        assert!(Redactor::default().cards.is_some());
+    }
+
+    #[test]
+    fn what_looks_like_a_secret_is_gone_and_the_rest_stays() {
+        check("nothing to hide here: 42", "nothing to hide here: 42");
+        check("key sk-live-abcdefghijklmnop!", "key [redacted]!");
+        check("Authorization: Bearer abc.def-ghi", "Authorization: [redacted] [redacted]");
+        check("curl -H 'bearer abcdefgh'", "curl -H 'bearer [redacted]'");
+        check("nun_abc_DEF-1 was used", "[redacted] was used");
+        check("password=hunter2&next=1", "password=[redacted]&next=1");
+        check(r#"{"db_password": "hunter2", "n": 1}"#, r#"{"db_password": "[redacted]", "n": 1}"#);
+        check(r#"said {\"api_key\":\"abc\"}"#, r#"said {\"api_key\":\"[redacted]\"}"#);
+        check("postgres://ada:geheim@db/x", "postgres://ada:[redacted]@db/x");
+        check("card 4111 1111 1111 1111.", "card [redacted].");
+        check("order 4111 1111 1111 1112.", "order 4111 1111 1111 1112.");
+        check("eyJhbGciOi.eyJzdWIiOi.c2ln end", "[redacted] end");
+        check("-----BEGIN RSA PRIVATE KEY-----\nabc", "[redacted]");
+        check("task 0198c7a2-1111-7000-8000-000000000000", "task 0198c7a2-1111-7000-8000-000000000000");
+    }
+
+    #[test]
+    fn fields_that_are_named_so_are_gone_whatever_they_hold() {
+        let value = json!({ "userPassword": "x", "API-Key": { "a": 1 }, "spin": 1, "pin": 1234, "n": 4111111111111111u64,
+            "list": ["token: abc", "ok"] });
+        let expected = json!({ "userPassword": REDACTED, "API-Key": REDACTED, "spin": 1, "pin": REDACTED,
+            "n": REDACTED, "list": ["token: [redacted]", "ok"] });
+        assert_eq!(Redactor::default().json(&value), expected);
+    }
+
+    #[test]
+    fn an_operator_adds_shapes() {
+        let redactor = Redactor::with(&["ACME-[0-9]+".into()]).unwrap();
+        assert_eq!(redactor.text("see ACME-77"), "see [redacted]");
+        assert!(Redactor::with(&["(".into()]).is_err());
+    }
+}

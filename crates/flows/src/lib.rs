@@ -1,0 +1,88 @@
+//! What agents and people share and build on: the memory bank, SPARC workflows, the batch engine and the registry.
+//!
+//! All of it stands on the engine: what is kept is kept in its store, who may do what is decided by its guard, and
+//! work that takes time is a task like any other. It is offered on the surface, as tools, resources and prompts;
+//! so it is reached over MCP, and by the command line through that.
+
+pub mod batch;
+pub mod memory;
+pub mod registry;
+pub mod resource;
+pub mod sparc;
+pub mod tasks;
+
+use std::sync::Arc;
+
+use nuncio_engine::{Agent, Engine, surface::ShapeError};
+
+use crate::{
+    batch::{Batch, BatchOptions},
+    memory::{MemoryBank, MemoryOptions},
+    registry::{Registry, RegistryOptions},
+    sparc::{Sparc, SparcOptions},
+};
+
+/// What an operator may set.
+#[derive(Debug, Clone)]
+pub struct FlowsOptions {
+    /// The memory bank.
+    pub memory: MemoryOptions,
+    /// SPARC workflows.
+    pub sparc: SparcOptions,
+    /// The batch engine.
+    pub batch: BatchOptions,
+    /// The registry.
+    pub registry: RegistryOptions,
+    /// Hosts of `mcp://{host}/{type}/…`, which stands for `{type}://…`.
+    pub alias_hosts: Vec<String>,
+}
+
+impl Default for FlowsOptions {
+    fn default() -> Self {
+        Self {
+            memory: MemoryOptions::default(),
+            sparc: SparcOptions::default(),
+            batch: BatchOptions::default(),
+            registry: RegistryOptions::default(),
+            alias_hosts: vec!["nuncio".into(), "claude-20x".into()],
+        }
+    }
+}
+
+/// Everything that is shared, before the engine starts and after.
+pub struct Flows {
+    options: FlowsOptions,
+    sparc: Arc<Sparc>,
+    batch: Arc<Batch>,
+    registry: Arc<Registry>,
+}
+
+impl Flows {
+    /// With these options.
+    pub fn new(options: FlowsOptions) -> Self {
+        Self {
+            sparc: Arc::new(Sparc::new(options.sparc.clone())),
+            batch: Arc::new(Batch::new(options.batch.clone())),
+            registry: Arc::new(Registry::new(options.registry.clone())),
+            options,
+        }
+    }
+
+    /// The agents that belong to it.
+    pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
+        self.sparc.agents().into_iter().chain(self.batch.agents()).collect()
+    }
+
+    /// Offers everything on the surface of an engine that has started, and begins what goes on in the background
+    /// until the engine stops.
+    pub fn install(&self, engine: &Engine) -> Result<(), ShapeError> {
+        let surface = engine.catalog().surface();
+        surface.set_aliases(&self.options.alias_hosts, &["sparc", "memory", "batchtools", "a2a"]);
+        let bank = MemoryBank::new(engine.clone(), self.options.memory.clone());
+        memory::install(&bank, surface)?;
+        self.sparc.install(engine, surface)?;
+        self.batch.install(engine, &bank, surface)?;
+        self.registry.install(engine, surface)?;
+        tasks::install(engine, surface)
+    }
+}

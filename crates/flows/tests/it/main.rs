@@ -1,0 +1,1 @@
+//! What is shared, over a real store.
