@@ -12,6 +12,7 @@ mod follow;
 mod golden;
 mod listing;
 mod passing;
+mod memory;
 mod questions;
 mod random;
 mod replay;
