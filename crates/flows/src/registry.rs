@@ -161,7 +161,10 @@ impl Registry {
         state.last_scan = Some(now);
         for remote in &self.options.remotes {
             if engine.catalog().get(&remote.name).is_ok() {
-                tracing::error!(name = remote.name, "a remote has the name of an agent of this server: it is left out");
+                tracing::error!(
+                    name = remote.name,
+                    "a remote has the name of an agent of this server: it is left out"
+                );
                 continue;
             }
             let (remote, health) = (remote.clone(), Health::unknown(now));

@@ -130,11 +130,8 @@ pub fn spread(wait: Duration, chance: f64) -> Duration {
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace {
-        interval: Duration::from_secs(15),
-        failures: 3,
-        longest_pause: Duration::from_secs(300),
-    };
+    const PACE: Pace =
+        Pace { interval: Duration::from_secs(15), failures: 3, longest_pause: Duration::from_secs(300) };
 
     fn wait(health: &Health, now: Timestamp) -> u64 {
         health.due.since(now).as_secs()

@@ -98,7 +98,9 @@ fn add_list(registry: &Arc<Registry>, engine: &Engine, surface: &Surface) -> Res
             let all = registry.agents();
             let fits = |known: &&Known| {
                 request.text("status").is_none_or(|status| status == status_of(known))
-                    && request.text("skill").is_none_or(|skill| known.capabilities.iter().any(|can| can == skill))
+                    && request
+                        .text("skill")
+                        .is_none_or(|skill| known.capabilities.iter().any(|can| can == skill))
             };
             let listed: Vec<&Known> = all.iter().filter(fits).collect();
             let lines: Vec<String> = listed.iter().map(|known| line(known)).collect();

@@ -24,19 +24,23 @@ const MAX_EVENTS: u64 = 500;
 const MAX_EVENT_BYTES: usize = 1024 * 1024;
 
 pub(super) fn get(engine: &Engine) -> impl Tool {
-    let profile = ToolProfile::new("task_get", "Tells how a task stands, what it asks, and what has come of it.")
-        .input(arguments(
-            &json!({
-                "taskId": name("The task."),
-                "history": { "type": "boolean", "description": "With everything that was said. Default: false." },
-                "artifacts": { "type": "boolean", "description": "With the results so far. Default: true." },
-            }),
-            &["taskId"],
-        ))
-        .output(shown::schema());
+    let profile = ToolProfile::new(
+        "task_get",
+        "Tells how a task stands, what it asks, and what has come of it.",
+    )
+    .input(arguments(
+        &json!({
+            "taskId": name("The task."),
+            "history": { "type": "boolean", "description": "With everything that was said. Default: false." },
+            "artifacts": { "type": "boolean", "description": "With the results so far. Default: true." },
+        }),
+        &["taskId"],
+    ))
+    .output(shown::schema());
     of_engine(engine, profile, async |engine: Engine, request: Request| {
         let task = engine.get(&request.caller, request.text("taskId").unwrap_or_default()).await?;
-        let flag = |name: &str, default| request.arguments.get(name).and_then(Value::as_bool).unwrap_or(default);
+        let flag =
+            |name: &str, default| request.arguments.get(name).and_then(Value::as_bool).unwrap_or(default);
         let parts = Parts { history: flag("history", false), artifacts: flag("artifacts", true) };
         Ok(Told { text: shown::line(&task), value: shown::task(&task, parts) })
     })

@@ -268,12 +268,7 @@ impl Exchange<'_> {
         Ok(response)
     }
 
-    fn answer(
-        &self,
-        answered: Answered,
-        place: Place,
-        session: Option<&str>,
-    ) -> HttpResponse<Body> {
+    fn answer(&self, answered: Answered, place: Place, session: Option<&str>) -> HttpResponse<Body> {
         let mut response = match answered {
             Answered::Now(response) if response.fault.is_none() && self.prefers_stream() => {
                 let mut out = Vec::with_capacity(response.body.len() + 16);

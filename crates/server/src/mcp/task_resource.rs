@@ -23,7 +23,9 @@ const BATCH_AGENT: &str = "batch";
 /// The family as it presents itself.
 pub(super) fn template() -> ResourceProfile {
     ResourceProfile::new(TEMPLATE, "task")
-        .described("A task with its state, history and results so far; messages and artifacts as A2A 1.0 has them.")
+        .described(
+            "A task with its state, history and results so far; messages and artifacts as A2A 1.0 has them.",
+        )
         .media_type("application/json")
 }
 

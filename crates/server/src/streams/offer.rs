@@ -82,8 +82,7 @@ impl Template for OneStream {
         let (engine, caller) = (&self.0.engine, &request.caller);
         let id = request.text("streamId").unwrap_or_default();
         allow(engine, caller, "stream.read", id)?;
-        let entry =
-            self.0.find(caller, id).ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
+        let entry = self.0.find(caller, id).ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
         let modified = iso(entry.modified());
         let described = Described {
             kind: Kind::A2a,
