@@ -16,9 +16,9 @@ use nuncio_wire::{
     jsonrpc::{self, Id},
     sse,
 };
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
-use crate::rpc;
+use crate::{auth::Place, rpc};
 
 /// What a stream shows first.
 pub(crate) enum Begin {
@@ -40,7 +40,7 @@ pub(crate) struct EventStream {
     /// Whether the stream belongs to one message and ends when the agent has had its say.
     pub(crate) one_turn: bool,
     pub(crate) keep_alive: Duration,
-    pub(crate) place: OwnedSemaphorePermit,
+    pub(crate) place: Place,
 }
 
 impl EventStream {
@@ -96,7 +96,7 @@ struct Writer {
     one_turn: bool,
     keep_alive: Duration,
     ended: bool,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Writer {

@@ -12,21 +12,21 @@ use std::{
 use axum::{
     body::{Body, Bytes},
     extract::{Query, State},
-    http::{HeaderMap, Request as HttpRequest, Response as HttpResponse, StatusCode},
+    http::{Request as HttpRequest, Response as HttpResponse, StatusCode},
 };
 use futures_util::stream;
 use nuncio_engine::Caller;
 use nuncio_wire::sse;
 use serde::Deserialize;
 use tokio::sync::{
-    OwnedSemaphorePermit,
     mpsc::{self, error::SendTimeoutError},
     watch,
 };
 
 use super::duplex::Duplex;
 use crate::{
-    app::App,
+    app::{App, peer_of},
+    auth::Place,
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
@@ -55,8 +55,12 @@ impl Connections {
 }
 
 /// Opens a connection.
-pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> HttpResponse<Body> {
-    let place = match app.place_for_stream() {
+pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>) -> HttpResponse<Body> {
+    let caller = match app.caller(request.headers(), &peer_of(&request), "/sse").await {
+        Ok(caller) => caller,
+        Err(error) => return app.challenge.refusal("/mcp", &error),
+    };
+    let place = match app.place_for_stream(&caller) {
         Ok(place) => place,
         Err(error) => {
             return rpc::refuse(&Refusal {
@@ -65,7 +69,6 @@ pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> Htt
             });
         }
     };
-    let caller = app.caller(&headers);
     let clock = app.engine.clock();
     let name = format!("{}{}", clock.new_id().simple(), clock.new_id().simple());
     let (inbox, mut messages) = mpsc::channel::<Bytes>(INBOX);
@@ -106,7 +109,7 @@ struct Writer {
     closing: watch::Receiver<bool>,
     keep_alive: Duration,
     _entered: Entered,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Writer {
@@ -152,11 +155,17 @@ pub(crate) async fn message(
     Query(address): Query<Address>,
     request: HttpRequest<Body>,
 ) -> HttpResponse<Body> {
+    let peer = peer_of(&request);
     let (parts, body) = request.into_parts();
     let limits = &app.options.limits;
-    let caller = app.caller(&parts.headers);
+    let caller = match app.caller(&parts.headers, &peer, "/messages").await {
+        Ok(caller) => caller,
+        Err(error) => return app.challenge.refusal("/mcp", &error),
+    };
     let connection = app.connections.lock().get(&address.session_id).cloned();
-    let Some(connection) = connection.filter(|connection| caller.sees(connection.owner.owner())) else {
+    // What comes in is done with the rights of whoever opened it, so it has to be the same in those, too.
+    let same = |owner: &Caller| caller.sees(owner.owner()) && caller.grants() == owner.grants();
+    let Some(connection) = connection.filter(|connection| same(&connection.owner)) else {
         let message = "there is no such connection, or it has ended: begin again with GET /sse".into();
         return rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message });
     };
