@@ -2,4 +2,4 @@
 
 mod relay;
 
-pub use relay::{Finder, Relay, RelayError};
+pub use relay::{Endpoint, Finder, Relay, RelayError};
