@@ -4,4 +4,4 @@ mod probe;
 mod relay;
 
 pub use probe::{Greeting, Introduced, ProbeError, probe};
-pub use relay::{Finder, Relay, RelayError};
+pub use relay::{Endpoint, Finder, Relay, RelayError};
