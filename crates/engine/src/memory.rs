@@ -402,7 +402,7 @@ impl Memory {
         for (found, rank) in found.entries {
             let score = match &pattern {
                 Some(pattern) => pattern.score(&found.key),
-                None => pattern::rounded(rank.unwrap_or_default().clamp(0.0, 1.0)),
+                None => rank.unwrap_or_default().clamp(0.0, 1.0),
             };
             let key =
                 MemoryKey { tenant: tenant.clone(), namespace: namespace.to_owned(), key: found.key.clone() };

@@ -139,7 +139,7 @@ async fn a_preview_is_short_and_has_no_secret_which_its_owner_still_reads() {
     let value =
         json!({ "note": format!("the key is {secret}"), "password": "hunter2", "rest": "x".repeat(500) });
     bank.store("n", "k", value.clone()).await;
-    bank.store("n", "edge", json!(format!("{}{secret}", "y".repeat(110)))).await;
+    bank.store("n", "edge", json!(format!("{} {secret}", "y".repeat(109)))).await;
     for query in ["pattern=*", "text=key"] {
         let found = bank.read(&format!("memory://search/n?{query}")).await.unwrap().to_string();
         assert!(!found.contains("sk-live") && !found.contains("hunter2"), "{found}");
@@ -153,7 +153,7 @@ async fn a_preview_is_short_and_has_no_secret_which_its_owner_still_reads() {
     for result in called.structured.unwrap()["results"].as_array().unwrap() {
         let preview = result["preview"].as_str().unwrap();
         assert!(preview.chars().count() <= 120, "{preview}");
-        assert!(preview.contains("[redacted]") || result["key"] == "edge", "{preview}");
+        assert!(preview.contains("[redact"), "{preview}");
     }
     assert_eq!(bank.read("memory://data/n/k").await.unwrap()["value"], value);
 }
