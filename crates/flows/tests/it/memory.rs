@@ -20,7 +20,7 @@ use std::{
 use nuncio_engine::{
     Caller, Catalog, Engine, Options, Parts,
     clock::{Clock, Timestamp},
-    surface::{Body, HandlerError, Request, Said, Shape, ToolOutput, matches},
+    surface::{Body, HandlerError, Request, ResourceContent, Said, Shape, ToolOutput, matches},
 };
 use nuncio_flows::memory::{MemoryBank, MemoryOptions, install};
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -63,8 +63,8 @@ impl Bank {
         Self { _folder: folder, engine, clock }
     }
 
-    /// Reads a resource, which must satisfy its schema; its JSON, and what is said about it.
-    async fn read_as(&self, caller: &Caller, uri: &str) -> Result<(Value, Map<String, Value>), HandlerError> {
+    /// Reads a resource.
+    async fn content(&self, caller: &Caller, uri: &str) -> Result<ResourceContent, HandlerError> {
         let surface = self.engine.catalog().surface();
         let found = surface.templates().into_iter().find_map(|template| {
             let variables = matches(&template.profile.uri, uri)?;
@@ -75,7 +75,13 @@ impl Bank {
         let said = template.handler.read(uri, Request::new(caller.clone(), arguments)).await?;
         let Said::Done(mut contents) = said else { panic!("it asks something") };
         assert_eq!(contents.len(), 1);
-        let content = contents.remove(0);
+        Ok(contents.remove(0))
+    }
+
+    /// Reads a resource, which must satisfy its schema; its JSON, and what is said about it.
+    async fn read_as(&self, caller: &Caller, uri: &str) -> Result<(Value, Map<String, Value>), HandlerError> {
+        let surface = self.engine.catalog().surface();
+        let content = self.content(caller, uri).await?;
         assert_eq!((content.uri.as_str(), content.media_type.as_deref()), (uri, Some("application/json")));
         let Body::Text(text) = content.body else { panic!("it is no text") };
         let (value, meta): (Value, _) = (serde_json::from_str(&text).unwrap(), content.meta.unwrap());
