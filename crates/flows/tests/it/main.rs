@@ -4,3 +4,6 @@ mod registry;
 mod registry_network;
 mod task_tools;
 mod test_engine;
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod memory;
