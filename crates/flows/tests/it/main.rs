@@ -1,5 +1,7 @@
 //! What is shared, over a real store.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod registry;
 mod registry_network;
 mod task_tools;

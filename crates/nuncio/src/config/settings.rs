@@ -238,6 +238,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("webhooks.give-up-after", duration, "When a delivery becomes a dead letter: after waits of so much together", outbox.schedule.give_up_after),
 
     field!("registry.interval", duration, "How often a remote is probed, give or take a fifth", flows.registry.interval),
+    field!("registry.longest-pause", duration, "The longest pause before a remote that stays silent is probed again", flows.registry.longest_pause),
     field!("registry.timeout", duration, "How long one probe of a remote may take", flows.registry.timeout),
 ];
 
