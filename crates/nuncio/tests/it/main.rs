@@ -18,6 +18,7 @@ mod output;
 mod push;
 mod random;
 mod resume;
+mod security;
 mod serve;
 mod server_process;
 mod stores;
