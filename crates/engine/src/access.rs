@@ -181,6 +181,14 @@ impl Grants {
         }
     }
 
+    /// Whether there is any name for which they allow this.
+    pub fn allow_some(&self, action: Action, kind: Kind) -> bool {
+        match &self.0 {
+            None => true,
+            Some(grants) => grants.iter().any(|grant| grant.allows_some(action, kind)),
+        }
+    }
+
     /// Whether they allow everything that the others do: nobody hands on more than it has.
     pub fn cover(&self, others: &Self) -> bool {
         match (&self.0, &others.0) {
@@ -219,11 +227,15 @@ pub struct Grant {
 impl Grant {
     /// Whether it allows this.
     pub fn allows(&self, action: Action, kind: Kind, name: &str) -> bool {
+        self.allows_some(action, kind) && wildcard(&self.names, name)
+    }
+
+    fn allows_some(&self, action: Action, kind: Kind) -> bool {
         let of_kind = match self.kind {
             Some(granted) => granted == kind,
             None => kind != Kind::Admin,
         };
-        of_kind && self.actions.contains(&action) && wildcard(&self.names, name)
+        of_kind && self.actions.contains(&action)
     }
 }
 

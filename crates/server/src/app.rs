@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use crate::{
     admin,
-    auth::{self, AuthError, Challenge, Failures, Peer, Place, Streams},
+    auth::{self, AuthError, Challenge, Failures, Peer},
     cards::{self, Cards},
     cors::Cors,
     gate::{HostCheck, Refusal},
@@ -23,6 +23,7 @@ use crate::{
     mcp::{self, Mcp, sse::Connections},
     options::{HttpLimits, ServerOptions},
     rpc,
+    streams::{self, Place, Streams},
 };
 
 pub(crate) struct App {
@@ -34,7 +35,7 @@ pub(crate) struct App {
     pub(crate) challenge: Challenge,
     hosts: HostCheck,
     cors: Option<Cors>,
-    streams: Streams,
+    streams: Arc<Streams>,
     failures: Failures,
 }
 
@@ -45,12 +46,17 @@ impl App {
         engine.catalog().surface().set_base_url(base_url);
         let secured = options.authenticator.is_some();
         let each = secured.then_some(options.limits.max_streams_per_caller);
+        let streams = Streams::new(engine.clone(), options.limits.max_streams, each);
+        if let Err(error) = streams::offer(&streams) {
+            // The schema is a constant that the tests compile.
+            tracing::error!(%error, "the open streams are not offered");
+        }
         Self {
             cards: Cards::new(engine.catalog(), base_url, secured),
             challenge: Challenge::new(base_url),
             hosts: HostCheck::new(&options),
             cors: Cors::new(&options.cors_origins),
-            streams: Streams::new(options.limits.max_streams, each),
+            streams,
             failures: Failures::default(),
             mcp: Mcp::new(engine.clone(), options.mcp.clone()),
             connections: Connections::default(),
@@ -94,7 +100,7 @@ impl App {
 
     /// How many streams are open.
     pub(crate) fn open_streams(&self) -> usize {
-        self.streams.open()
+        self.streams.taken()
     }
 }
 

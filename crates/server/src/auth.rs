@@ -5,7 +5,6 @@
 //! authenticator's business; what a caller may do is the engine's.
 
 mod failures;
-mod streams;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -23,10 +22,7 @@ use nuncio_wire::mcp::{Fault, UNAUTHENTICATED};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(crate) use self::{
-    failures::Failures,
-    streams::{Place, Streams},
-};
+pub(crate) use self::failures::Failures;
 use crate::{gate::Refusal, rpc};
 
 /// Says who is behind a request.

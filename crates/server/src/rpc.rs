@@ -308,7 +308,7 @@ impl Exchange<'_> {
             begin: if existed { Begin::Current(Arc::new(task)) } else { Begin::Birth },
             one_turn: true,
             keep_alive: self.app.options.limits.keep_alive,
-            place,
+            live: place.open(&self.caller, "a2a", self.headers),
         };
         Ok(stream.respond())
     }
@@ -338,7 +338,7 @@ impl Exchange<'_> {
             begin,
             one_turn: false,
             keep_alive: self.app.options.limits.keep_alive,
-            place,
+            live: place.open(&self.caller, "a2a", self.headers),
         };
         Ok(stream.respond())
     }

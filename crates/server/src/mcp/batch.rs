@@ -17,7 +17,7 @@ use super::{
     http::{Exchange, Source, accepted},
     stream::{CallStream, Frame},
 };
-use crate::auth::Place;
+use crate::streams::Place;
 
 impl Exchange<'_> {
     /// Several messages at once (2025-03-26): the answers come together, or as one stream.

@@ -34,10 +34,11 @@ use super::{
 };
 use crate::{
     app::App,
-    auth::{self, Peer, Place},
+    auth::{self, Peer},
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
+    streams::{Place, STREAM_ID, type_of},
 };
 
 const ENDPOINT: &str = "/mcp";
@@ -296,15 +297,26 @@ impl Exchange<'_> {
 
     pub(super) fn stream(&self, source: Source, place: Place) -> HttpResponse<Body> {
         let keep_alive = self.app.options.limits.keep_alive;
-        let frames = stream::unfold((source, place), move |(mut source, place)| async move {
+        let live = place.open(&self.caller, source.kind(), self.headers);
+        let name = live.header();
+        let frames = stream::unfold((source, live), move |(mut source, live)| async move {
             let quiet_until = Instant::now() + keep_alive;
             let bytes = match tokio::time::timeout_at(quiet_until, source.next()).await {
                 Err(_) => Bytes::from_static(sse::KEEP_ALIVE),
-                Ok(frame) => written(&frame?).into(),
+                Ok(frame) => {
+                    let frame = frame?;
+                    if !frame.is_hint() {
+                        let (task, seq) = frame.place();
+                        live.told(type_of(&frame.data), task.as_ref(), seq);
+                    }
+                    written(&frame).into()
+                }
             };
-            Some((Ok::<_, Infallible>(bytes), (source, place)))
+            Some((Ok::<_, Infallible>(bytes), (source, live)))
         });
-        event_stream(Body::from_stream(frames))
+        let mut response = event_stream(Body::from_stream(frames));
+        response.headers_mut().insert(STREAM_ID, name);
+        response
     }
 
     /// A whole response over HTTP.
@@ -347,6 +359,15 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// What the stream is called among the open ones.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Call(_) => "mcp-call",
+            Self::Listen(_) => "mcp-listen",
+            Self::Batch(_) => "mcp-batch",
+        }
+    }
+
     async fn next(&mut self) -> Option<Frame> {
         match self {
             Self::Call(call) => call.next().await,
@@ -362,7 +383,7 @@ fn written(frame: &Frame) -> Vec<u8> {
     if let Some(retry) = frame.retry {
         out.extend_from_slice(format!("retry: {}\n", retry.as_millis()).as_bytes());
     }
-    if frame.id.is_none() && frame.data.is_empty() {
+    if frame.is_hint() {
         out.push(b'\n');
         return out;
     }

@@ -10,7 +10,7 @@ use nuncio_engine::{Caller, Error};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// All places.
-pub(crate) struct Streams {
+pub(super) struct Places {
     all: Arc<Semaphore>,
     most: usize,
     /// Where callers are told apart: how many each has, and may have.
@@ -20,7 +20,7 @@ pub(crate) struct Streams {
 type Taken = Mutex<HashMap<String, usize>>;
 
 /// The place of one stream, until it is dropped.
-pub(crate) struct Place {
+pub(super) struct Permit {
     _permit: OwnedSemaphorePermit,
     _own: Option<Own>,
 }
@@ -42,14 +42,14 @@ impl Drop for Own {
     }
 }
 
-impl Streams {
+impl Places {
     /// `each`: places of one caller, where callers are told apart.
-    pub(crate) fn new(most: usize, each: Option<usize>) -> Self {
+    pub(super) fn new(most: usize, each: Option<usize>) -> Self {
         Self { all: Arc::new(Semaphore::new(most)), most, each: each.map(|each| (Arc::default(), each)) }
     }
 
     /// A place for one more stream of that caller.
-    pub(crate) fn place(&self, caller: &Caller) -> Result<Place, Error> {
+    pub(super) fn place(&self, caller: &Caller) -> Result<Permit, Error> {
         let full = |why| Error::Busy { why, retry_after: Duration::from_secs(1) };
         let own = match &self.each {
             None => None,
@@ -65,11 +65,11 @@ impl Streams {
         let permit = Arc::clone(&self.all).try_acquire_owned();
         let permit =
             permit.map_err(|_| full(format!("there are {} streams open (max_streams)", self.most)))?;
-        Ok(Place { _permit: permit, _own: own })
+        Ok(Permit { _permit: permit, _own: own })
     }
 
-    /// How many there are.
-    pub(crate) fn open(&self) -> usize {
+    /// How many are taken.
+    pub(super) fn taken(&self) -> usize {
         self.most - self.all.available_permits()
     }
 }
