@@ -242,10 +242,14 @@ impl Running {
             let comma = if agents.is_empty() { "" } else { ", " };
             let _ = write!(agents, "{comma}{name}{mark}");
         }
+        let access = match self.options.authenticator {
+            Some(_) => "Access:   by token: nuncio token create --name NAME\n",
+            None => "",
+        };
         let data = std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone());
         format!(
             "Agents:   {agents}\nCard:     {base}/.well-known/agent-card.json\nEndpoint: {base}/\n\
-             MCP:      {base}/mcp\nHealth:   {base}/healthz\nData:     {}\n",
+             MCP:      {base}/mcp\nHealth:   {base}/healthz\n{access}Data:     {}\n",
             data.display()
         )
     }

@@ -108,7 +108,7 @@ impl AgentFlags {
             );
         }
         let (text, origin, token) = match &self.agent_card {
-            Some(text) => (text.clone(), Origin::Given, None),
+            Some(text) => (text.clone(), Origin::Given, local_server::token_of(text)),
             None => local_server::find(),
         };
         let operator = token.filter(|_| self.bearer.is_none()).map(|token| (text.clone(), token));

@@ -19,6 +19,12 @@ pub(crate) fn find() -> (String, Origin, Option<String>) {
     }
 }
 
+/// What the operator shows, where the server of that address is the local one.
+pub(crate) fn token_of(address: &str) -> Option<String> {
+    let published = Published::read(&configured().data)?;
+    (published.url == address.trim_end_matches('/')).then_some(published.admin_token)
+}
+
 /// The configuration that a server in this folder would have. One that cannot be read is the server's
 /// concern.
 pub(crate) fn configured() -> Config {
