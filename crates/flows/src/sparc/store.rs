@@ -336,7 +336,9 @@ impl Workflows {
         resource: &str,
     ) -> Result<(), SparcError> {
         let (action, kind) = (Action::Read, Kind::Sparc);
-        Ok(self.engine.allow_some(caller, &Access { action, kind, name: "", operation, resource: &resource })?)
+        Ok(self
+            .engine
+            .allow_some(caller, &Access { action, kind, name: "", operation, resource: &resource })?)
     }
 
     fn allow(

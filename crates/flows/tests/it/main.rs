@@ -2,5 +2,6 @@
 
 mod registry;
 mod registry_network;
+mod sparc;
 mod task_tools;
 mod test_engine;
