@@ -4,6 +4,7 @@
 
 mod registry;
 mod registry_network;
+mod sparc;
 mod task_tools;
 mod test_engine;
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
