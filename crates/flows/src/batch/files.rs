@@ -269,11 +269,7 @@ fn no_waiting() -> i32 {
 }
 
 fn failed(what: &str, path: &str, error: &io::Error) -> Failure {
-    let why = format!("cannot {what} {path}: {error}");
-    match error.kind() {
-        ErrorKind::Interrupted | ErrorKind::ResourceBusy | ErrorKind::StorageFull => Failure::passing(why),
-        _ => Failure::of(why),
-    }
+    Failure::of(format!("cannot {what} {path}: {error}"))
 }
 
 /// Counts and hashes what is read.

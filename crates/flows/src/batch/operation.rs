@@ -43,14 +43,14 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Another try would come to the same.
+    /// Another try may come to something else.
     pub(crate) fn of(why: impl Into<String>) -> Self {
-        Self { why: why.into(), again: None }
+        Self { why: why.into(), again: Some(0) }
     }
 
-    /// Another try may come to something else.
-    pub(crate) fn passing(why: impl Into<String>) -> Self {
-        Self { why: why.into(), again: Some(0) }
+    /// Another try would come to the same.
+    pub(crate) fn lasting(why: impl Into<String>) -> Self {
+        Self { why: why.into(), again: None }
     }
 }
 
@@ -61,7 +61,7 @@ impl From<nuncio_engine::Error> for Failure {
             Error::TooFast { retry_after, .. } | Error::Busy { retry_after, .. } => {
                 Self { again: Some(retry_after.as_millis() as u64), why: error.to_string() }
             }
-            Error::Internal(_) => Self::passing(error.to_string()),
+            Error::Forbidden(_) | Error::NoSuchAgent(_) => Self::lasting(error.to_string()),
             _ => Self::of(error.to_string()),
         }
     }
@@ -81,7 +81,7 @@ pub(crate) struct Common {
 impl Common {
     /// The folder that the caller's tenant has for files.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
-        files_dir(&self.options, &self.caller).map_err(Failure::of)
+        files_dir(&self.options, &self.caller).map_err(Failure::lasting)
     }
 
     /// Does blocking work with the folder, elsewhere.
@@ -182,7 +182,7 @@ async fn call(
             true => format!("the task {} ended as {:?}", task.origin.id, task.state),
             false => format!("the task {} ended as {:?}: {said}", task.origin.id, task.state),
         };
-        return Ok(Err(Failure::passing(why)));
+        return Ok(Err(Failure::of(why)));
     }
     let mut output = json!({ "taskId": task.origin.id.to_string() });
     if !said.is_empty() {

@@ -65,6 +65,8 @@ struct Waiter {
 
 /// A batch that is at work here.
 struct Entered {
+    /// Which of the runs of the batch it is: a new one may begin before the old one is gone.
+    serial: u64,
     own_cap: usize,
     running: usize,
     paused: bool,
@@ -91,9 +93,12 @@ impl Scheduler {
 
     /// Lets a batch ask for places, until the guard is dropped.
     pub(crate) fn enter(self: &Arc<Self>, batch: TaskId, own_cap: usize, paused: bool) -> Seat {
-        let entered = Entered { own_cap, running: 0, paused, stopwatch: Stopwatch::default() };
-        self.lock().batches.insert(batch, entered);
-        Seat { scheduler: Arc::clone(self), batch }
+        let mut state = self.lock();
+        state.arrived += 1;
+        let serial = state.arrived;
+        let entered = Entered { serial, own_cap, running: 0, paused, stopwatch: Stopwatch::default() };
+        state.batches.insert(batch, entered);
+        Seat { scheduler: Arc::clone(self), batch, serial }
     }
 
     /// Pauses a batch or lets it go on. False where it is not at work here.
@@ -152,6 +157,7 @@ impl Entered {
 pub(crate) struct Seat {
     scheduler: Arc<Scheduler>,
     batch: TaskId,
+    serial: u64,
 }
 
 impl Seat {
@@ -198,7 +204,10 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.scheduler.lock().batches.remove(&self.batch);
+        let mut state = self.scheduler.lock();
+        if state.batches.get(&self.batch).is_some_and(|entered| entered.serial == self.serial) {
+            state.batches.remove(&self.batch);
+        }
     }
 }
 
