@@ -315,7 +315,7 @@ async fn watch(core: Arc<Core>, engine: Engine) {
     let mut looked = tokio::time::interval(core.options.poll);
     loop {
         tokio::select! {
-            _ = closing.wait_for(|closing| *closing) => return,
+            () = async { drop(closing.wait_for(|closing| *closing).await) } => return,
             _ = sampled.tick() => core.probe.sample(),
             _ = looked.tick() => look(&core, &engine).await,
         }

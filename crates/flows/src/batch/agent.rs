@@ -11,8 +11,9 @@ use nuncio_engine::{
 use serde_json::Value;
 
 use super::{
-    AGENT, Core, METRICS_URI, NAME, QUEUE_URI, content, control,
+    AGENT, Core, METRICS_URI, NAME, QUEUE_URI, content,
     content::Cut,
+    control,
     dispatch::{Dispatch, sample},
     input::{Input, Operation, Strategy},
     live::{Finished, Live},
@@ -55,8 +56,8 @@ impl Agent for BatchAgent {
                 "a batch is structured: send it as a data part, such as {\"operations\": [{\"id\": \"a\", \"type\": \"wait\", \"args\": {\"ms\": 10}}]}",
             ));
         };
-        let read = Input::read(data, &core.options)
-            .and_then(|input| Ok((input.operations(&core.options)?, input)));
+        let read =
+            Input::read(data, &core.options).and_then(|input| Ok((input.operations(&core.options)?, input)));
         let (operations, input) = match read {
             Ok(read) => read,
             Err(why) => return Ok(Outcome::rejected(why)),
@@ -98,8 +99,7 @@ impl BatchAgent {
     ) -> Result<Outcome, AgentError> {
         let input = &common.input;
         if input.strategy == Strategy::ParallelContentProcessing {
-            let cut: Result<Cut, Failure> =
-                cx.step("cut", async |_| Ok(content::cut(common).await)).await?;
+            let cut: Result<Cut, Failure> = cx.step("cut", async |_| Ok(content::cut(common).await)).await?;
             operations = match cut {
                 Ok(cut) => cut.operations(input),
                 Err(failure) => return Err(AgentError::Failed(failure.why)),
@@ -118,8 +118,7 @@ impl BatchAgent {
         let joined = if canceled { Ok(Joined::default()) } else { join(common, live, &finished).await };
         let joined = joined.map_err(|failure| AgentError::Failed(failure.why))?;
         let sample = sample(&live.operations, input.sequential_sample);
-        let report =
-            Report::new(&common.batch, status, input, &live.operations, &finished, &sample, joined);
+        let report = Report::new(&common.batch, status, input, &live.operations, &finished, &sample, joined);
         let said = format!(
             "{} of {} operations succeeded, {} failed, {} skipped.",
             report.total - report.failed - report.skipped,
@@ -154,16 +153,17 @@ async fn join(common: &Arc<Common>, live: &Live, finished: &[Finished]) -> Resul
     match common.input.strategy {
         Strategy::ConcurrentProcessing => Ok(Joined::default()),
         Strategy::ResourceOptimization => {
-            let (content, before, after) = content::join_optimized(finished.iter().filter_map(Finished::output));
+            let (content, before, after) =
+                content::join_optimized(finished.iter().filter_map(Finished::output));
             Ok(Joined { content: Some(content), bytes: (before > 0).then_some((before, after)) })
         }
         Strategy::ParallelContentProcessing => {
             let outputs = live.operations.iter().zip(finished);
             let outputs = outputs.map(|(operation, one)| (operation.id.clone(), one.output().cloned()));
             let content = content::join(common, outputs.collect()).await?;
-            let bytes = content.as_ref().and_then(|content| {
-                Some((content["bytes"].as_u64()?, content["compressedBytes"].as_u64()?))
-            });
+            let bytes = content
+                .as_ref()
+                .and_then(|content| Some((content["bytes"].as_u64()?, content["compressedBytes"].as_u64()?)));
             Ok(Joined { content, bytes })
         }
     }

@@ -78,7 +78,10 @@ fn ends(content: &[u8], size: usize, lines: bool) -> Vec<u64> {
         let mut end = (at + size).min(content.len());
         if end < content.len() {
             end = match lines {
-                true => content[end - 1..].iter().position(|byte| *byte == b'\n').map_or(content.len(), |n| end + n),
+                true => content[end - 1..]
+                    .iter()
+                    .position(|byte| *byte == b'\n')
+                    .map_or(content.len(), |n| end + n),
                 // Continuation bytes of a character begin with the bits 10; a character has at most three.
                 false => (end..=(end + 3).min(content.len()))
                     .find(|n| content.get(*n).is_none_or(|byte| byte & 0xc0 != 0x80))
@@ -132,8 +135,12 @@ pub(crate) async fn chunk(common: &Arc<Common>, id: &str, from: u64, bytes: u64)
 }
 
 /// What all chunks come to, in their order. `None` where one of them failed.
-pub(crate) async fn join(common: &Arc<Common>, chunks: Vec<(String, Option<Value>)>) -> Result<Option<Value>, Failure> {
-    let Some(outputs) = chunks.iter().map(|(_, output)| output.clone()).collect::<Option<Vec<Value>>>() else {
+pub(crate) async fn join(
+    common: &Arc<Common>,
+    chunks: Vec<(String, Option<Value>)>,
+) -> Result<Option<Value>, Failure> {
+    let Some(outputs) = chunks.iter().map(|(_, output)| output.clone()).collect::<Option<Vec<Value>>>()
+    else {
         return Ok(None);
     };
     let common = Arc::clone(common);
@@ -153,7 +160,9 @@ pub(crate) async fn join(common: &Arc<Common>, chunks: Vec<(String, Option<Value
             ContentOperation::Count => {
                 let divided = outputs
                     .windows(2)
-                    .filter(|two| two[0]["endsInWord"] == json!(true) && two[1]["startsInWord"] == json!(true))
+                    .filter(|two| {
+                        two[0]["endsInWord"] == json!(true) && two[1]["startsInWord"] == json!(true)
+                    })
                     .count() as u64;
                 json!({
                     "chunks": outputs.len(),
@@ -301,7 +310,10 @@ pub(crate) fn join_optimized<'a>(outputs: impl Iterator<Item = &'a Value>) -> (V
         let field = |name: &str| output[name].as_u64().unwrap_or(0);
         count += 1;
         before += field("bytes");
-        unique.insert(output["sha256"].as_str().unwrap_or_default(), field("compressedBytes").min(field("bytes")));
+        unique.insert(
+            output["sha256"].as_str().unwrap_or_default(),
+            field("compressedBytes").min(field("bytes")),
+        );
     }
     let after = unique.values().sum();
     let joined = json!({

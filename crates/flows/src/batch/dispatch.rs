@@ -11,15 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{
-    StreamExt as _,
-    future::BoxFuture,
-    stream::FuturesUnordered,
-};
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use nuncio_engine::{AgentError, TaskContext, context::Branch};
 
 use super::{
-    control, Core,
+    Core, control,
     input::{Operation, dependents},
     live::{Attempt, Engaged, Finished, Live},
     operation::{Common, Failure, perform},

@@ -43,8 +43,9 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn open(path: &Path, options: &BatchOptions) -> Result<Self, Failure> {
-        let dir = Dir::open_ambient_dir(path, ambient_authority())
-            .map_err(|error| Failure::of(format!("the files folder (files_dir) cannot be opened: {error}")))?;
+        let dir = Dir::open_ambient_dir(path, ambient_authority()).map_err(|error| {
+            Failure::of(format!("the files folder (files_dir) cannot be opened: {error}"))
+        })?;
         Ok(Self { dir, file_bytes: options.file_bytes, output_bytes: options.operation_output_bytes })
     }
 
@@ -214,7 +215,8 @@ impl Folder {
 
     /// Checks what stands where a file is to be written, and makes the folders above it.
     fn make_room(&self, path: &str, create_folders: bool, overwrite: bool) -> Result<(), Failure> {
-        if create_folders && let Some(parent) = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty()) {
+        if create_folders && let Some(parent) = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty())
+        {
             self.dir.create_dir_all(parent).map_err(|error| failed("make the folder of", path, &error))?;
         }
         match self.dir.symlink_metadata(path) {
@@ -418,14 +420,11 @@ mod tests {
             assert!(read(&place, path).is_err(), "{path} was read");
             assert!(place.folder.hash(&HashFile { path: path.into() }).is_err(), "{path} was hashed");
         }
-        for path in ["absolute", "relative", "folder/secret", "folder/new", "../out/new", "/tmp/nuncio-escaped"] {
+        for path in
+            ["absolute", "relative", "folder/secret", "folder/new", "../out/new", "/tmp/nuncio-escaped"]
+        {
             assert!(write(&place, path, "changed").is_err(), "{path} was written");
-            let copy = CopyFile {
-                from: "ok".into(),
-                to: path.into(),
-                create_folders: true,
-                overwrite: true,
-            };
+            let copy = CopyFile { from: "ok".into(), to: path.into(), create_folders: true, overwrite: true };
             write(&place, "ok", "ok").unwrap_or_else(|f| panic!("{}", f.why));
             assert!(place.folder.copy(&copy).is_err(), "{path} was copied to");
             let append = WriteFile {

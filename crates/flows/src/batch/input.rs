@@ -388,7 +388,8 @@ fn arguments<T: DeserializeOwned>(args: &Value) -> Result<T, String> {
 }
 
 pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
-    let refuse = |why: &str| Err(format!("{field}: {why}: a path is relative to the files folder and stays in it"));
+    let refuse =
+        |why: &str| Err(format!("{field}: {why}: a path is relative to the files folder and stays in it"));
     if path.is_empty() || path.len() > PATH_BYTES {
         return refuse(&format!("it has 1 to {PATH_BYTES} bytes (path_bytes)"));
     }
@@ -548,7 +549,9 @@ impl Asked {
     fn operation(&self, usual: Priority, positions: &HashMap<&str, usize>) -> Result<Operation, String> {
         let (r#type, work) = Work::read(&self.r#type, &self.args)?;
         if self.retries > MAX_RETRIES {
-            return Err(format!("retries: an operation is tried again at most {MAX_RETRIES} times (retries)"));
+            return Err(format!(
+                "retries: an operation is tried again at most {MAX_RETRIES} times (retries)"
+            ));
         }
         if self.needs.len() > NEEDS_PER_OPERATION {
             return Err(format!("needs: at most {NEEDS_PER_OPERATION} (needs_per_operation)"));
@@ -576,7 +579,10 @@ impl Process {
             _ => return Err("content: give either a content or a file".into()),
         }
         if !(CHUNK_BYTES..=options.content_bytes).contains(&self.chunk_bytes) {
-            return Err(format!("chunkBytes: it is {CHUNK_BYTES} to {} (chunk_bytes)", options.content_bytes));
+            return Err(format!(
+                "chunkBytes: it is {CHUNK_BYTES} to {} (chunk_bytes)",
+                options.content_bytes
+            ));
         }
         match (self.operation, &self.pattern) {
             (ContentOperation::Search, Some(pattern)) => {
@@ -693,10 +699,14 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
-        let wait = |id: &str, needs: Value| json!({ "id": id, "type": "wait", "args": { "ms": 1 }, "needs": needs });
+        let wait =
+            |id: &str, needs: Value| json!({ "id": id, "type": "wait", "args": { "ms": 1 }, "needs": needs });
         refused(json!({}), "operations: the strategy concurrent_processing needs it");
         refused(json!({ "operations": [], "colour": 1 }), "unknown field `colour`");
-        refused(one(json!({ "id": "a", "type": "files.burn" })), "operations[0].type: there is no \"files.burn\"");
+        refused(
+            one(json!({ "id": "a", "type": "files.burn" })),
+            "operations[0].type: there is no \"files.burn\"",
+        );
         refused(one(json!({ "id": "a", "type": "wait", "args": { "ms": 1, "x": 2 } })), "unknown field `x`");
         refused(one(json!({ "id": "a", "type": "wait", "args": { "ms": 60_001 } })), "wait_ms");
         refused(one(json!({ "id": "a/b", "type": "wait", "args": { "ms": 1 } })), "operations[0].id");
@@ -709,7 +719,10 @@ mod tests {
         ] });
         refused(circle, "in a circle: a -> b -> c -> a");
         refused(one(json!({ "id": "a", "type": "wait", "args": { "ms": 1 }, "retries": 6 })), "retries");
-        refused(one(json!({ "id": "a", "type": "agent.call", "args": { "agent": "batch", "input": {} } })), "wait for its own place");
+        refused(
+            one(json!({ "id": "a", "type": "agent.call", "args": { "agent": "batch", "input": {} } })),
+            "wait for its own place",
+        );
         let many: Vec<Value> = (0..10_001).map(|n| wait(&n.to_string(), json!([]))).collect();
         refused(json!({ "operations": many }), "operations_per_batch");
         refused(json!({ "operations": [], "strategy": "magic" }), "unknown variant `magic`");
@@ -722,7 +735,9 @@ mod tests {
             "optimize.contents[0]: give one of",
         );
         let small = BatchOptions { batch_bytes: 64, ..BatchOptions::default() };
-        let long = one(json!({ "id": "a", "type": "files.write", "args": { "path": "a", "content": "x".repeat(100) } }));
+        let long = one(
+            json!({ "id": "a", "type": "files.write", "args": { "path": "a", "content": "x".repeat(100) } }),
+        );
         assert!(Input::read(&long, &small).is_err_and(|why| why.contains("batch_bytes")));
     }
 
@@ -731,7 +746,12 @@ mod tests {
         for path in ["", "/etc/passwd", "../x", "a/../../x", "a/..", "a\0b", &"x".repeat(1_025)] {
             refused(one(json!({ "id": "a", "type": "files.read", "args": { "path": path } })), "args.path");
         }
-        refused(one(json!({ "id": "a", "type": "files.search", "args": { "path": "a", "pattern": "(", "regex": true } })), "args.pattern");
+        refused(
+            one(
+                json!({ "id": "a", "type": "files.search", "args": { "path": "a", "pattern": "(", "regex": true } }),
+            ),
+            "args.pattern",
+        );
     }
 
     #[test]

@@ -68,7 +68,8 @@ impl Finished {
     }
 
     pub(crate) fn shown(&self, operation: &Operation) -> Value {
-        let mut one = json!({ "id": operation.id, "type": operation.r#type, "attempts": self.attempts().len() });
+        let mut one =
+            json!({ "id": operation.id, "type": operation.r#type, "attempts": self.attempts().len() });
         match self {
             Self::Skipped(why) => {
                 one["status"] = json!("skipped");
@@ -199,7 +200,8 @@ impl Live {
     /// Keeps an output as long as there is room for outputs of this batch.
     pub(crate) fn keep(&self, done: Done) -> Done {
         let size = nuncio_engine::content::json_size(&done.output);
-        let taken = self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, |room| room.checked_sub(size));
+        let taken =
+            self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, |room| room.checked_sub(size));
         match taken {
             Ok(_) => done,
             Err(_) => Done { output: Value::Null, truncated: true },
@@ -239,7 +241,9 @@ impl Live {
         let some = self.operations.iter().zip(&*finished).skip(from).take(count);
         some.map(|(operation, finished)| match finished {
             Some(finished) => finished.shown(operation),
-            None => json!({ "id": operation.id, "type": operation.r#type, "attempts": 0, "status": "pending" }),
+            None => {
+                json!({ "id": operation.id, "type": operation.r#type, "attempts": 0, "status": "pending" })
+            }
         })
         .collect()
     }

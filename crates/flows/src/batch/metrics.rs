@@ -267,14 +267,23 @@ mod tests {
     #[test]
     fn totals_are_means_of_what_was_measured() {
         let mut totals = Totals::default();
-        let batch = |strategy, speedup, succeeded, failed, bytes| Measured { strategy, speedup, succeeded, failed, bytes };
+        let batch = |strategy, speedup, succeeded, failed, bytes| Measured {
+            strategy,
+            speedup,
+            succeeded,
+            failed,
+            bytes,
+        };
         totals.add(&batch(Strategy::ConcurrentProcessing, Some(4.0), 9, 1, None));
         totals.add(&batch(Strategy::ConcurrentProcessing, Some(2.0), 10, 0, None));
         totals.add(&batch(Strategy::ConcurrentProcessing, None, 0, 0, None));
         totals.add(&batch(Strategy::ResourceOptimization, Some(3.0), 1, 0, Some((1_000, 250))));
         let shown = totals.shown(true, Timestamp(0));
         let concurrent = &shown["byType"]["concurrent_processing"];
-        assert_eq!((concurrent["count"].as_u64(), concurrent["averageSpeedup"].as_f64()), (Some(3), Some(3.0)));
+        assert_eq!(
+            (concurrent["count"].as_u64(), concurrent["averageSpeedup"].as_f64()),
+            (Some(3), Some(3.0))
+        );
         assert_eq!(concurrent["successRate"].as_f64(), Some(0.95));
         assert_eq!(shown["byType"]["resource_optimization"]["memoryReduction"].as_f64(), Some(0.75));
         assert_eq!(shown["overall"]["averageSpeedup"].as_f64(), Some(3.0));

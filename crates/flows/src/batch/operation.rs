@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    BatchOptions,
-    content,
+    BatchOptions, content,
     files::Folder,
     input::{CallAgent, Input, Operation, Work},
     memory,
@@ -104,7 +103,9 @@ pub(crate) fn files_dir(options: &BatchOptions, caller: &Caller) -> Result<PathB
     };
     folder.ok_or_else(|| match tenant {
         HOME_TENANT => "no folder for files is configured (files_dir): an operator sets it".into(),
-        _ => "no folder for the files of this tenant is configured (tenant_files): an operator sets it".into(),
+        _ => {
+            "no folder for the files of this tenant is configured (tenant_files): an operator sets it".into()
+        }
     })
 }
 
@@ -154,15 +155,7 @@ async fn call(
     attempt: u32,
     cx: &TaskContext,
 ) -> Result<Result<Done, Failure>, AgentError> {
-    let resource = format_args!("a2a://agents/{}", call.agent);
-    let access = Access {
-        action: Action::Execute,
-        kind: Kind::A2a,
-        name: &call.agent,
-        operation: "task.send",
-        resource: &resource,
-    };
-    if let Err(error) = common.engine.allow(&common.caller, &access) {
+    if let Err(error) = allow_call(common, &call.agent) {
         return Ok(Err(error.into()));
     }
     let part = match &call.input {
@@ -215,6 +208,18 @@ async fn call(
         output["artifacts"] = json!(artifacts);
     }
     Ok(Ok(bounded(Done::of(output), common.options.operation_output_bytes)))
+}
+
+/// A call out of a task asks nobody, so this does.
+fn allow_call(common: &Common, agent: &str) -> Result<(), nuncio_engine::Error> {
+    let access = Access {
+        action: Action::Execute,
+        kind: Kind::A2a,
+        name: agent,
+        operation: "task.send",
+        resource: &format_args!("a2a://agents/{agent}"),
+    };
+    common.engine.allow(&common.caller, &access)
 }
 
 /// An output that is too large is left out: the operation was done, and says so.

@@ -44,7 +44,9 @@ impl Probe for Machine {
     }
 
     fn sample(&self) {
-        let Some(time) = fs::read_to_string("/proc/stat").ok().and_then(|stat| cpu_time(&stat)) else { return };
+        let Some(time) = fs::read_to_string("/proc/stat").ok().and_then(|stat| cpu_time(&stat)) else {
+            return;
+        };
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.len() >= SAMPLES {
             samples.pop_front();

@@ -111,7 +111,10 @@ fn worked<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> Option<f64> {
 mod tests {
     use nuncio_engine::clock::Timestamp;
 
-    use super::{super::{BatchOptions, operation::Done}, *};
+    use super::{
+        super::{BatchOptions, operation::Done},
+        *,
+    };
 
     fn attempt(run: i64, worked: f64, ms: f64) -> Attempt {
         let result = Ok(Done::of(json!({})));

@@ -17,9 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
 /// What goes first.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
     /// After everything else.
@@ -75,8 +73,7 @@ struct Entered {
 
 impl Scheduler {
     pub(crate) fn new(cap: usize) -> Arc<Self> {
-        let state =
-            State { running: 0, arrived: 0, waiting: BTreeMap::new(), batches: HashMap::new() };
+        let state = State { running: 0, arrived: 0, waiting: BTreeMap::new(), batches: HashMap::new() };
         Arc::new(Self { state: Mutex::new(state), cap: watch::Sender::new(cap) })
     }
 
@@ -182,11 +179,6 @@ impl Seat {
     /// How many operations of the batch run now.
     pub(crate) fn running(&self) -> usize {
         self.scheduler.lock().batches.get(&self.batch).map_or(0, |entered| entered.running)
-    }
-
-    /// Whether the batch is paused here.
-    pub(crate) fn is_paused(&self) -> bool {
-        self.scheduler.lock().batches.get(&self.batch).is_some_and(|entered| entered.paused)
     }
 
     /// How long the batch has been at work in this phase.

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::{
     BatchOptions,
     input::{
-        CHUNK_BYTES, ID_BYTES, MATCHES, MAX_RETRIES, NEEDS_PER_OPERATION, PATH_BYTES, PATTERN_BYTES, Strategy, TYPES,
+        CHUNK_BYTES, ID_BYTES, MATCHES, MAX_RETRIES, NEEDS_PER_OPERATION, PATH_BYTES, PATTERN_BYTES,
+        Strategy, TYPES,
     },
     settings::{MAX_CONCURRENCY, MAX_QUEUE},
 };
@@ -241,8 +242,16 @@ fn counts() -> Value {
 fn metrics() -> Value {
     let figure = json!({ "type": ["number", "null"] });
     let names = [
-        "wallMs", "operationMs", "speedup", "sequentialMs", "measuredSpeedup", "successRate", "bytesBefore",
-        "bytesAfter", "memoryReduction", "peakConcurrency",
+        "wallMs",
+        "operationMs",
+        "speedup",
+        "sequentialMs",
+        "measuredSpeedup",
+        "successRate",
+        "bytesBefore",
+        "bytesAfter",
+        "memoryReduction",
+        "peakConcurrency",
     ];
     let properties: serde_json::Map<String, Value> =
         names.iter().map(|name| ((*name).to_owned(), figure.clone())).collect();

@@ -183,7 +183,10 @@ mod tests {
             (json!({ "thresholds": { "queueSize": 0 } }), "thresholds.queueSize"),
             (json!({ "thresholds": { "discs": 0 } }), "unknown field `discs`"),
             (json!({ "optimizationStrategies": ["magic"] }), "unknown variant"),
-            (json!({ "optimizationStrategies": ["resource_optimization", "resource_optimization"] }), "twice"),
+            (
+                json!({ "optimizationStrategies": ["resource_optimization", "resource_optimization"] }),
+                "twice",
+            ),
             (json!({ "speed": 1 }), "unknown field `speed`"),
         ] {
             assert!(with(change.clone()).is_err_and(|why| why.contains(words)), "{change}");

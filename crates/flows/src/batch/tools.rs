@@ -163,7 +163,9 @@ impl Desk {
         let result = result_of(&task);
         let control = match task.state.is_terminal() {
             true => None,
-            false => control::read(&self.engine, request.caller.tenant(), id).await?.map(|(control, _)| control),
+            false => {
+                control::read(&self.engine, request.caller.tenant(), id).await?.map(|(control, _)| control)
+            }
         };
         let mut said = match result {
             Some(result) => {
@@ -178,7 +180,8 @@ impl Desk {
         said["status"] = json!(state_name(task.state));
         said["paused"] = json!(control.as_ref().is_some_and(|control| control.paused));
         said["estimatedDuration"] = Value::Null;
-        if let Some(words) = task.status_message.as_ref().map(Message::joined_text).filter(|w| !w.is_empty()) {
+        if let Some(words) = task.status_message.as_ref().map(Message::joined_text).filter(|w| !w.is_empty())
+        {
             said["message"] = json!(words);
         }
         if let Some(control) = &control {
@@ -202,7 +205,8 @@ impl Desk {
         }
         if request.arguments.get("operations") == Some(&Value::Bool(true)) {
             let number = |name: &str| request.arguments.get(name).and_then(Value::as_u64).map(|n| n as usize);
-            let (from, count) = (number("offset").unwrap_or(0), number("limit").unwrap_or(PAGE).min(MAX_PAGE));
+            let (from, count) =
+                (number("offset").unwrap_or(0), number("limit").unwrap_or(PAGE).min(MAX_PAGE));
             let (page, total) = match (result.and_then(|result| result["operations"].as_array()), &live) {
                 (Some(all), _) => (all.iter().skip(from).take(count).cloned().collect(), all.len()),
                 (None, Some(live)) => (live.shown(from, count), live.operations.len()),
@@ -314,8 +318,7 @@ impl Desk {
                 "the settings hold for all tenants and are changed by the operator's own".into(),
             ));
         }
-        let known =
-            settings::change(&self.engine, &self.core.options.settings, &request.arguments).await?;
+        let known = settings::change(&self.engine, &self.core.options.settings, &request.arguments).await?;
         self.core.follow(&self.engine, known.clone());
         self.engine.changed(request.caller.tenant(), SETTINGS_URI);
         let said = serde_json::to_value(&known.settings);
@@ -325,7 +328,8 @@ impl Desk {
 
     async fn list(self, request: Request) -> Answer {
         resources::allow(&self.engine, &request.caller, Action::Read, "batch.list", QUEUE_URI)?;
-        let state = request.text("status").and_then(|name| State::ALL.into_iter().find(|s| state_name(*s) == name));
+        let state =
+            request.text("status").and_then(|name| State::ALL.into_iter().find(|s| state_name(*s) == name));
         let list = List {
             agent: Some(AGENT.into()),
             state,
