@@ -90,7 +90,7 @@ mod tests {
         let first = cpu_time("cpu  10 0 10 70 10 0 0 0 5 0\ncpu0 1 1 1 1\n").expect("a first line");
         assert_eq!(first, CpuTime { idle: 80, total: 100 });
         let last = cpu_time("cpu  40 0 10 140 10 0 0 0 5 0\n").expect("a first line");
-        assert_eq!(cpu_share(first, last), Some(0.3));
+        assert_eq!(cpu_share(first, last), Some(1.0 - 70.0 / 100.0));
         assert_eq!(cpu_share(last, last), None, "no time has passed");
         assert_eq!(cpu_time("intr 1 2 3"), None);
     }
