@@ -1,5 +1,7 @@
 //! MCP as a client speaks it.
 
+mod probe;
 mod relay;
 
-pub use relay::{Finder, Relay, RelayError};
+pub use probe::{Greeting, Introduced, ProbeError, probe};
+pub use relay::{Endpoint, Finder, Relay, RelayError};

@@ -3,8 +3,10 @@
 //! A command returns what went wrong as a [`CliError`]; here, and nowhere else, it becomes a message and an
 //! exit code.
 
+mod audit;
 mod card;
 mod connection;
+mod desk;
 mod error;
 mod follow;
 mod local_server;
@@ -15,8 +17,10 @@ mod push;
 mod send;
 mod serve;
 mod store;
+mod table;
 mod task;
 mod text;
+mod token;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -52,6 +56,11 @@ enum Command {
     /// Look at webhook deliveries that were given up, and try them again
     #[command(subcommand)]
     Push(push::Command),
+    /// Make tokens for those who may call, list them, take them back
+    #[command(subcommand)]
+    Token(token::Command),
+    /// Show who did what
+    Audit(audit::Flags),
     /// Copy stores, and back them up
     #[command(subcommand)]
     Store(store::Command),
@@ -79,6 +88,8 @@ impl Command {
             Self::Task(command) => command.agent().output.format,
             Self::Card(command) => command.agent().output.format,
             Self::Push(command) => command.format(),
+            Self::Token(command) => command.format(),
+            Self::Audit(flags) => flags.format(),
         }
     }
 
@@ -96,6 +107,8 @@ impl Command {
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),
                 Self::Push(command) => done(command.run().await),
+                Self::Token(command) => done(command.run().await),
+                Self::Audit(flags) => done(flags.run().await),
                 Self::Store(command) => done(command.run().await),
             }
         });

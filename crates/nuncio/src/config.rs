@@ -6,6 +6,7 @@
 
 mod file;
 mod print;
+mod remotes;
 mod settings;
 
 use std::{
@@ -16,11 +17,14 @@ use std::{
 };
 
 use nuncio::{
-    FlowsOptions, PostgresOptions, ServerOptions, StorePlace,
-    engine::{Options, outbox::OutboxOptions},
+    FlowsOptions, PostgresOptions, SecurityOptions, ServerOptions, StorePlace,
+    engine::{AccessOptions, Options, outbox::OutboxOptions},
 };
 
 pub(crate) use settings::{SETTINGS, Setting, Shape, store as store_url};
+
+/// How long lines of the audit are kept.
+const AUDIT_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// What a server is started with.
 #[derive(Clone)]
@@ -40,6 +44,9 @@ pub(crate) struct Config {
     pub(crate) outbox: OutboxOptions,
     pub(crate) server: ServerOptions,
     pub(crate) flows: FlowsOptions,
+    pub(crate) security: SecurityOptions,
+    /// Shapes of secrets beside those that are known.
+    pub(crate) redact: Vec<String>,
 }
 
 /// Where tasks are kept, if not in the data folder.
@@ -84,10 +91,15 @@ impl Default for Config {
             allow_private_webhooks: false,
             log: "info".into(),
             log_format: LogFormat::Text,
-            engine: Options::default(),
+            engine: Options {
+                access: AccessOptions { audit_retention: Some(AUDIT_RETENTION), ..AccessOptions::default() },
+                ..Options::default()
+            },
             outbox: OutboxOptions::default(),
             server: ServerOptions::default(),
             flows: FlowsOptions::default(),
+            security: SecurityOptions::default(),
+            redact: vec![],
         }
     }
 }
@@ -138,6 +150,9 @@ pub(crate) enum ConfigError {
     /// The file has a key that means nothing.
     #[error("{}: there is no setting {key:?}{}", path.display(), did_you_mean(nearest.as_deref()))]
     UnknownKey { path: PathBuf, key: String, nearest: Option<String> },
+    /// A table that cannot be used.
+    #[error("{}: [[{table}]]: {why}", path.display())]
+    Table { path: PathBuf, table: &'static str, why: String },
     /// A value that its setting does not take.
     #[error("{}: {why}", place(key, from))]
     Value { key: &'static str, from: Source, why: String },
@@ -187,7 +202,7 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
             (text, Source::Flag(format!("--{}", setting.key)))
         } else if let Some(text) = environment.get(&setting.environment()) {
             (text, Source::Environment(setting.environment()))
-        } else if let (Some(text), Some(path)) = (from_file.get(setting.key), &path) {
+        } else if let (Some(text), Some(path)) = (from_file.values.get(setting.key), &path) {
             (text, Source::File(path.clone()))
         } else {
             continue;
@@ -199,6 +214,7 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
         })?;
         sources.insert(setting.key, source);
     }
+    config.flows.registry.remotes = from_file.remotes;
     Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()) })
 }
 

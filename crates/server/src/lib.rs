@@ -5,7 +5,10 @@
 
 mod admin;
 mod app;
+pub mod audit;
+pub mod auth;
 mod cards;
+mod cors;
 mod gate;
 mod health;
 mod http;
@@ -15,10 +18,12 @@ pub mod push;
 mod rpc;
 pub mod signature;
 mod stream;
+mod streams;
 
 use std::{future::Future, io, sync::Arc};
 
 use app::{App, Site};
+pub use auth::{AuthError, Authenticator};
 pub use mcp::{McpOptions, serve_pipe};
 use nuncio_engine::Engine;
 pub use options::{HttpLimits, ServerOptions};

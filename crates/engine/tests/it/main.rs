@@ -11,6 +11,8 @@ mod expiry;
 mod follow;
 mod golden;
 mod listing;
+mod memory;
+mod passing;
 mod questions;
 mod random;
 mod replay;

@@ -3,3 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod batch;
+mod registry;
+mod registry_network;
+mod task_tools;
+mod test_engine;

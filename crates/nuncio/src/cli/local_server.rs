@@ -8,12 +8,14 @@ use nuncio::data_dir::Published;
 use super::connection::Origin;
 use crate::config::{self, Config, Given};
 
-/// The address of the local server, and how it is known.
-pub(crate) fn find() -> (String, Origin) {
+/// The address of the local server, how it is known, and what its operator shows.
+pub(crate) fn find() -> (String, Origin, Option<String>) {
     let data = configured().data;
     match Published::read(&data) {
-        Some(published) => (published.url, Origin::Published(data.join("server.json"))),
-        None => (format!("http://{}", Config::default().listen), Origin::Default),
+        Some(published) => {
+            (published.url, Origin::Published(data.join("server.json")), Some(published.admin_token))
+        }
+        None => (format!("http://{}", Config::default().listen), Origin::Default, None),
     }
 }
 

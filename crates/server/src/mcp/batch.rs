@@ -10,14 +10,14 @@ use nuncio_wire::{
     jsonrpc::{self, Id, Message},
     mcp::{Fault, meta_of},
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     client::Client,
     dispatch::{Answered, Request, Response, null_id},
-    http::{Exchange, Source, accepted, respond},
+    http::{Exchange, Source, accepted},
     stream::{CallStream, Frame},
 };
+use crate::streams::Place;
 
 impl Exchange<'_> {
     /// Several messages at once (2025-03-26): the answers come together, or as one stream.
@@ -30,7 +30,7 @@ impl Exchange<'_> {
         if batch.is_empty() || batch.len() > max {
             return Err(batch_size(batch.len(), max));
         }
-        let place = self.app.place_for_stream()?;
+        let place = self.app.place_for_stream(&client.caller)?;
         let answers = join_all(batch.into_iter().map(|message| async {
             match message {
                 Err(error) => {
@@ -82,7 +82,7 @@ impl Exchange<'_> {
             let mut out = vec![b'['];
             out.extend(now.join(&b','));
             out.push(b']');
-            return Ok(respond(Response::result(out)));
+            return Ok(self.respond(Response::result(out)));
         }
         Ok(self.stream(Source::Batch(together(now, streams)), place))
     }
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         &self,
         client: &Client,
         cursors: &str,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<HttpResponse<Body>, Fault> {
         let max = self.mcp.options.max_batch;
         if cursors.split(',').count() > max {

@@ -3,6 +3,7 @@
 //! The connection is the session, so both ends of it belong to one node; a client that loses it begins again.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
@@ -12,24 +13,24 @@ use std::{
 use axum::{
     body::{Body, Bytes},
     extract::{Query, State},
-    http::{HeaderMap, Request as HttpRequest, Response as HttpResponse, StatusCode},
+    http::{Request as HttpRequest, Response as HttpResponse, StatusCode},
 };
 use futures_util::stream;
 use nuncio_engine::Caller;
 use nuncio_wire::sse;
 use serde::Deserialize;
 use tokio::sync::{
-    OwnedSemaphorePermit,
     mpsc::{self, error::SendTimeoutError},
     watch,
 };
 
 use super::duplex::Duplex;
 use crate::{
-    app::App,
+    app::{App, peer_of},
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
+    streams::{Live, STREAM_ID, type_of},
 };
 
 /// Messages that may wait for a client that does not read.
@@ -55,8 +56,12 @@ impl Connections {
 }
 
 /// Opens a connection.
-pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> HttpResponse<Body> {
-    let place = match app.place_for_stream() {
+pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>) -> HttpResponse<Body> {
+    let caller = match app.caller(request.headers(), &peer_of(&request), "/sse").await {
+        Ok(caller) => caller,
+        Err(error) => return app.challenge.refusal("/mcp", &error),
+    };
+    let place = match app.place_for_stream(&caller) {
         Ok(place) => place,
         Err(error) => {
             return rpc::refuse(&Refusal {
@@ -65,7 +70,8 @@ pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> Htt
             });
         }
     };
-    let caller = app.caller(&headers);
+    let live = place.open(&caller, "mcp-sse", request.headers());
+    let stream_id = live.header();
     let clock = app.engine.clock();
     let name = format!("{}{}", clock.new_id().simple(), clock.new_id().simple());
     let (inbox, mut messages) = mpsc::channel::<Bytes>(INBOX);
@@ -90,13 +96,15 @@ pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> Htt
         closing: app.engine.closing(),
         keep_alive: app.options.limits.keep_alive,
         _entered: Entered { app, name },
-        _place: place,
+        live,
     };
     let frames = stream::unfold(writer, |mut writer| async move {
         let bytes = writer.next().await?;
         Some((Ok::<_, Infallible>(bytes), writer))
     });
-    event_stream(Body::from_stream(frames))
+    let mut response = event_stream(Body::from_stream(frames));
+    response.headers_mut().insert(STREAM_ID, stream_id);
+    response
 }
 
 /// The way out of a connection.
@@ -106,18 +114,20 @@ struct Writer {
     closing: watch::Receiver<bool>,
     keep_alive: Duration,
     _entered: Entered,
-    _place: OwnedSemaphorePermit,
+    live: Live,
 }
 
 impl Writer {
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
+            self.live.told(Cow::Borrowed("endpoint"), None, None);
             return Some(first);
         }
         tokio::select! {
             message = self.outbox.recv() => {
                 let mut out = b"event: message\n".to_vec();
                 let message = message?;
+                self.live.told(type_of(&message), None, None);
                 sse::event(&mut out, None, |out| out.extend_from_slice(&message));
                 Some(out.into())
             }
@@ -152,11 +162,17 @@ pub(crate) async fn message(
     Query(address): Query<Address>,
     request: HttpRequest<Body>,
 ) -> HttpResponse<Body> {
+    let peer = peer_of(&request);
     let (parts, body) = request.into_parts();
     let limits = &app.options.limits;
-    let caller = app.caller(&parts.headers);
+    let caller = match app.caller(&parts.headers, &peer, "/messages").await {
+        Ok(caller) => caller,
+        Err(error) => return app.challenge.refusal("/mcp", &error),
+    };
     let connection = app.connections.lock().get(&address.session_id).cloned();
-    let Some(connection) = connection.filter(|connection| caller.sees(connection.owner.owner())) else {
+    // What comes in is done with the rights of whoever opened it, so it has to be the same in those, too.
+    let same = |owner: &Caller| caller.sees(owner.owner()) && caller.grants() == owner.grants();
+    let Some(connection) = connection.filter(|connection| same(&connection.owner)) else {
         let message = "there is no such connection, or it has ended: begin again with GET /sse".into();
         return rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message });
     };
