@@ -182,12 +182,12 @@ impl Core {
     /// Reads the settings again and follows them.
     async fn refresh(&self, engine: &Engine) -> Result<(), Error> {
         let known = settings::load(engine, &self.options.settings).await?;
-        self.follow(engine, known);
+        self.follow(engine, &known);
         Ok(())
     }
 
     /// Works by these settings from now on, unless newer ones are known.
-    fn follow(&self, engine: &Engine, known: Known) {
+    fn follow(&self, engine: &Engine, known: &Known) {
         {
             let mut current = self.known();
             if known.version <= current.version {

@@ -24,6 +24,9 @@ use super::{
 
 /// Operations beyond those engaged that may exist: their results are being written, or they wait for another try.
 const IN_FLIGHT: usize = 256;
+/// Operations beyond the cap that ask for a place: there is always one in the queue when a place becomes free, so that
+/// a batch of a lower priority does not get it in between.
+const LOOK_AHEAD: usize = 16;
 /// Events that tell of a batch's progress.
 const PROGRESS_EVENTS: usize = 100;
 /// The wait before the second try; each further one doubles it.
@@ -109,10 +112,12 @@ impl<'a> Dispatch<'a> {
         let mut cap = self.core.scheduler.cap();
         let mut flying: Flying<'_> = FuturesUnordered::new();
         loop {
-            let limit = at_most.unwrap_or(usize::MAX).min(*cap.borrow_and_update());
+            let cap_now = *cap.borrow_and_update();
+            let own = self.common.input.max_concurrency.unwrap_or(usize::MAX);
+            let limit = at_most.unwrap_or(cap_now.min(own) + LOOK_AHEAD);
             while self.live.engaged() < limit && flying.len() < limit.saturating_add(IN_FLIGHT) {
                 let Some((_, Reverse(n))) = self.board().ready.pop() else { break };
-                flying.push(Box::pin(self.start(n)));
+                flying.push(self.start(n));
             }
             if flying.is_empty() && self.board().ready.is_empty() {
                 return Ok(());
@@ -127,10 +132,11 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    async fn start(&self, n: usize) -> (usize, Result<Finished, AgentError>) {
+    /// Begins an operation. It is engaged from now on, not from when it is first looked at.
+    fn start(&self, n: usize) -> BoxFuture<'_, (usize, Result<Finished, AgentError>)> {
         let operation = &self.live.operations[n];
         let (branch, engaged) = (self.cx.branch(&operation.id), self.live.engage());
-        (n, self.operate(&branch, operation, engaged).await)
+        Box::pin(async move { (n, self.operate(&branch, operation, engaged).await) })
     }
 
     /// Tries one operation until it is done or not worth another try.
@@ -147,7 +153,7 @@ impl<'a> Dispatch<'a> {
             let engaged = engaged.take().unwrap_or_else(|| self.live.engage());
             let attempt = self.attempt(branch, operation, number, engaged).await?;
             let again = match &attempt.result {
-                Err(Failure { again: Some(after), .. }) if number <= operation.retries => Some(*after),
+                Err(failure) if !is_last(failure, operation, number) => failure.again,
                 _ => None,
             };
             attempts.push(attempt);
@@ -182,6 +188,12 @@ impl<'a> Dispatch<'a> {
                 let result = perform(common, operation, number, cx, &step).await?;
                 let ms = milliseconds(since.elapsed());
                 let worked = milliseconds(live.seat.worked());
+                if self.stop_on_failure
+                    && result.as_ref().is_err_and(|failure| is_last(failure, operation, number))
+                {
+                    // Before the place is given to another.
+                    live.stop();
+                }
                 drop((place, engaged));
                 self.core.meter.note(&live.tenant, operation.r#type, ms, clock.now());
                 let result = result.map(|done| live.keep(done));
@@ -321,6 +333,11 @@ impl Board {
 pub(crate) fn sample(operations: &[Operation], count: usize) -> BTreeSet<usize> {
     let free = operations.iter().enumerate().filter(|(_, operation)| operation.needs.is_empty());
     free.map(|(n, _)| n).take(count).collect()
+}
+
+/// Whether there is no other try after this one.
+fn is_last(failure: &Failure, operation: &Operation, number: u32) -> bool {
+    failure.again.is_none() || number > operation.retries
 }
 
 fn milliseconds(time: Duration) -> f64 {

@@ -72,7 +72,7 @@ impl Folder {
         };
         let sha256 = hex(&Sha256::digest(&bytes));
         let output = json!({ "path": read.path, "bytes": size, "sha256": sha256, "content": content });
-        Ok(Done { output, truncated, ..Done::default() })
+        Ok(Done { output, truncated })
     }
 
     pub(crate) fn write(&self, write: &WriteFile) -> Result<Done, Failure> {
@@ -156,7 +156,7 @@ impl Folder {
         }
         truncated |= found.is_cut();
         let output = json!({ "files": files, "total": found.total, "matches": found.matches });
-        Ok(Done { output, truncated, ..Done::default() })
+        Ok(Done { output, truncated })
     }
 
     /// The bytes of a regular file.
@@ -490,7 +490,7 @@ mod tests {
         write(&place, "large", &"é".repeat(1_000)).unwrap_or_else(|f| panic!("{}", f.why));
         let options = BatchOptions { file_bytes: 1_999, ..BatchOptions::default() };
         let small = Folder::open(&place.inside, &options).unwrap_or_else(|f| panic!("{}", f.why));
-        let refused = small.hash(&HashFile { path: "large".into() }).err().expect("refused");
+        let refused = small.hash(&HashFile { path: "large".into() }).expect_err("refused");
         assert!(refused.why.contains("file_bytes"), "{}", refused.why);
         let options = BatchOptions { operation_output_bytes: 101, ..BatchOptions::default() };
         let narrow = Folder::open(&place.inside, &options).unwrap_or_else(|f| panic!("{}", f.why));

@@ -686,6 +686,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "the cases read better so")]
     fn refused(value: Value, words: &str) {
         match Input::read(&value, &BatchOptions::default()) {
             Ok(_) => panic!("{value} was taken"),
@@ -693,6 +694,7 @@ mod tests {
         }
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "the cases read better so")]
     fn one(operation: Value) -> Value {
         json!({ "operations": [operation] })
     }

@@ -27,12 +27,9 @@ pub(crate) fn publish(surface: &Surface) {
 }
 
 fn closed(properties: Value, required: &[&str]) -> Value {
-    json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    })
+    let mut schema = json!({ "type": "object", "required": required, "additionalProperties": false });
+    schema["properties"] = properties;
+    schema
 }
 
 fn strategies() -> Vec<&'static str> {

@@ -319,7 +319,7 @@ impl Desk {
             ));
         }
         let known = settings::change(&self.engine, &self.core.options.settings, &request.arguments).await?;
-        self.core.follow(&self.engine, known.clone());
+        self.core.follow(&self.engine, &known);
         self.engine.changed(request.caller.tenant(), SETTINGS_URI);
         let said = serde_json::to_value(&known.settings);
         let said = said.map_err(|error| HandlerError::Internal(error.to_string()))?;

@@ -10,7 +10,7 @@ async fn a_thousand_operations_run_five_at_a_time_and_ten_when_the_cap_is_raised
     let server = world.serve().await;
     let id = server
         .submit(json!({
-            "operations": many(1_000, "agent.call", |_| json!({ "agent": "gauge", "input": { "ms": 8 } })),
+            "operations": many(1_000, "agent.call", |_| json!({ "agent": "gauge", "input": { "ms": 30 } })),
         }))
         .await;
     server.when(&id, "300 are done", |status| status["done"].as_f64() >= Some(300.0)).await;
@@ -26,8 +26,11 @@ async fn a_thousand_operations_run_five_at_a_time_and_ten_when_the_cap_is_raised
     let then = server.status(&id).await["done"].as_f64().unwrap();
     server.when(&id, "those are done", |status| status["done"].as_f64() >= Some(then + 20.0)).await;
     world.gauge.take_peak();
-    let ended = server.ended(&id).await;
+    let then = server.status(&id).await["done"].as_f64().unwrap();
+    server.when(&id, "40 more are done", |status| status["done"].as_f64() >= Some(then + 40.0)).await;
     assert_eq!(world.gauge.take_peak(), 2, "lowered while they run");
+    server.call("batch_configure", json!({ "maxConcurrency": 10 })).await;
+    let ended = server.ended(&id).await;
     assert_eq!(ended["status"], "completed");
     assert_eq!(ended["counts"], json!({ "total": 1_000, "succeeded": 1_000, "failed": 0, "skipped": 0 }));
     assert_eq!(ended["metrics"]["peakConcurrency"], 10);

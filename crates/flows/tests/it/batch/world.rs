@@ -17,8 +17,8 @@ use nuncio_engine::{
     surface::{Body, HandlerError, Request, Said},
 };
 use nuncio_flows::{
-    Flows, FlowsOptions,
-    batch::{BatchOptions, Probe},
+    batch::{Batch, BatchOptions, Probe},
+    memory::{MemoryBank, MemoryOptions},
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::{Value, json};
@@ -121,14 +121,15 @@ impl World {
         let sqlite = SqliteOptions::default();
         let store =
             until("the folder is free", async || open_in(self.store.path(), sqlite.clone()).await).await;
-        let flows = Flows::new(FlowsOptions { batch: self.options.clone(), ..FlowsOptions::default() });
+        let batch = Arc::new(Batch::new(self.options.clone()));
         let mut catalog = Catalog::default();
         catalog.add(Arc::new(self.gauge.clone())).unwrap();
-        for agent in flows.agents() {
+        for agent in batch.agents() {
             catalog.add(agent).unwrap();
         }
         let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
-        flows.install(&engine).unwrap();
+        let bank = MemoryBank::new(engine.clone(), MemoryOptions::default());
+        batch.install(&engine, &bank, engine.catalog().surface()).unwrap();
         Server { engine, caller: Caller::local() }
     }
 
@@ -156,6 +157,7 @@ impl Life {
     /// The process dies here and now: everything stops at its next await, and nothing is tidied up.
     pub(crate) fn cut(self) {
         self.runtime.shutdown_background();
+        self.server.let_go();
     }
 }
 
@@ -169,6 +171,17 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn for_caller(&self, caller: Caller) -> Self {
         Self { engine: self.engine.clone(), caller }
+    }
+
+    /// Lets go of what holds the engine by holding its surface: a process that dies lets go of everything.
+    pub(crate) fn let_go(&self) {
+        let surface = self.engine.catalog().surface();
+        for tool in surface.tools() {
+            surface.remove_tool(&tool.profile.name);
+        }
+        for resource in surface.resources() {
+            surface.remove_resource(&resource.profile.uri);
+        }
     }
 
     /// Calls a tool, and holds both sides against its schemas.
