@@ -1,0 +1,158 @@
+//! `nuncio sparc run`: a workflow done by the role agents, from its start to its end or to a question that nobody
+//! here answers. The work is a task: it goes on when this command ends.
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Args;
+use nuncio_client::mcp::{Outcome, Question, TaskStatus};
+use serde_json::{Value, json};
+
+use super::{answer, show};
+use crate::cli::{
+    error::CliError,
+    output::{self, note},
+    program,
+    progress::Progress,
+    shared::Shared,
+    table::cell,
+    text::Text,
+};
+
+/// The longest pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Args)]
+pub(super) struct Run {
+    /// What it is to achieve
+    #[arg(value_name = "GOAL")]
+    goal: String,
+    /// The workflow: a new one of this id, or one that is there and goes on. Default: a new one
+    #[arg(long, value_name = "ID")]
+    context: Option<String>,
+    /// Do not wait for anything
+    #[arg(long)]
+    detach: bool,
+}
+
+impl Run {
+    pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
+        let mut arguments = json!({ "goal": self.goal });
+        if let Some(context) = &self.context {
+            arguments["contextId"] = context.as_str().into();
+        }
+        let started = shared.tools().start("sparc_run", arguments).await;
+        let (task, about) = match started.map_err(|error| shared.failed(error))? {
+            Outcome::Task(task) => (task.id, json!({})),
+            Outcome::Done(called) => {
+                let about = called.structured.unwrap_or_default();
+                (cell(&about["taskId"]), about)
+            }
+        };
+        let context = about["contextId"].as_str().map(str::to_owned).or(self.context);
+        shared.saw(&task);
+        if self.detach {
+            return detached(shared, &task, context.as_deref());
+        }
+        follow(shared, &task, context).await
+    }
+}
+
+fn detached(shared: &Shared, task: &str, context: Option<&str>) -> Result<ExitCode, CliError> {
+    let started = json!({ "taskId": task, "contextId": context });
+    shared.print(&started, |_| {
+        let mut text = Text::default();
+        if let Some(context) = context {
+            text.field("Workflow", context);
+        }
+        text.field("Task", task);
+        text.field("Follow", &format!("{} task get {task}{} --wait", program(), shared.flags()));
+        text.0
+    })?;
+    if shared.is_own() {
+        shared.remark("no server runs: the workflow goes on when one is started");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn follow(shared: &Shared, task: &str, context: Option<String>) -> Result<ExitCode, CliError> {
+    let mut progress = Progress::new(shared.is_json());
+    loop {
+        let seen = shared.task(task).await?;
+        let workflow = match &context {
+            // It may not be there yet.
+            Some(context) => shared.look("sparc_status", &json!({ "contextId": context })).await.ok(),
+            None => None,
+        };
+        let workflow = workflow.unwrap_or_default();
+        let phase = workflow["currentPhase"].as_str().unwrap_or("starting");
+        let words = format!(
+            "phases passed, at {phase}{}",
+            seen.message.as_ref().map(|m| format!(": {m}")).unwrap_or_default()
+        );
+        progress.at(show::passed(&workflow), Some(5), &words.replace('\n', " "));
+        match seen.status {
+            TaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
+            TaskStatus::Asks(questions) => {
+                progress.hide();
+                let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
+                if !goes_on {
+                    return waits(shared, task, context.as_deref(), &questions);
+                }
+                progress.show();
+            }
+            TaskStatus::Completed(called) => {
+                drop(progress);
+                end(shared, &workflow, called.structured)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            TaskStatus::Failed(why) => {
+                drop(progress);
+                end(shared, &workflow, Some(json!({ "taskId": task, "status": "failed", "reason": why })))?;
+                note(&format!("warning: the workflow's task failed: {why}"));
+                return Ok(ExitCode::FAILURE);
+            }
+            TaskStatus::Cancelled => {
+                drop(progress);
+                end(shared, &workflow, Some(json!({ "taskId": task, "status": "cancelled" })))?;
+                note("warning: the workflow's task was canceled");
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+}
+
+/// The workflow where it is known, else what its task came to.
+fn end(shared: &Shared, workflow: &Value, otherwise: Option<Value>) -> Result<(), CliError> {
+    if workflow.is_object() {
+        return show::print(shared, workflow);
+    }
+    shared.print(&otherwise.unwrap_or_default(), |came| format!("{came}\n"))
+}
+
+/// Nobody here answers: what is asked is shown, and how it can be answered, as after `nuncio send`.
+fn waits(
+    shared: &Shared,
+    task: &str,
+    context: Option<&str>,
+    questions: &[Question],
+) -> Result<ExitCode, CliError> {
+    let document = answer::document(context, task, questions);
+    if shared.is_json() {
+        output::json_text(&document.to_string())?;
+    } else {
+        let mut text = Text::default();
+        if let Some(context) = context {
+            text.field("Workflow", context);
+        }
+        text.field("Task", task);
+        text.field("State", "input-required");
+        text.block("Question", &serde_json::to_string_pretty(&document["questions"]).unwrap_or_default());
+        text.field(
+            "Resume",
+            &format!("{} send --task-id {task}{} --data '<answer>'", program(), shared.flags()),
+        );
+        output::text(&text.0)?;
+    }
+    note("warning: the task waits for an answer");
+    Ok(ExitCode::SUCCESS)
+}
