@@ -214,7 +214,7 @@ fn called(result: &Value) -> Result<Called, ToolError> {
     let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
     let called = Called { text: texts.join("\n"), structured: result.get("structuredContent").cloned() };
     match result["isError"].as_bool() {
-        Some(true) => Err(ToolError::Tool(called.text)),
+        Some(true) => Err(ToolError::Tool { why: called.text, structured: called.structured }),
         _ => Ok(called),
     }
 }

@@ -54,10 +54,8 @@ impl Agents {
 }
 
 async fn list(shared: &Shared, unhealthy: bool) -> Result<(), CliError> {
-    let mut found = shared.call("agents_list", json!({})).await?;
-    if unhealthy && let Some(agents) = found["agents"].as_array_mut() {
-        agents.retain(|agent| agent["status"] != "healthy");
-    }
+    let arguments = if unhealthy { json!({ "status": "unhealthy" }) } else { json!({}) };
+    let found = shared.call("agents_list", arguments).await?;
     if shared.is_json() {
         return output::json_text(&found.to_string());
     }
@@ -78,9 +76,8 @@ async fn list(shared: &Shared, unhealthy: bool) -> Result<(), CliError> {
 async fn probe(shared: &Shared, name: &str) -> Result<(), CliError> {
     let found = shared.call("agents_probe", json!({ "name": name })).await?;
     shared.print(&found, |found| {
-        let agent = found.get("agent").unwrap_or(found);
-        let mut text = Text(table(std::slice::from_ref(agent)));
-        if let Some(why) = agent["lastError"].as_str() {
+        let mut text = Text(table(std::slice::from_ref(found)));
+        if let Some(why) = found["lastError"].as_str() {
             text.gap();
             text.field("Last error", why);
         }
@@ -92,7 +89,7 @@ fn table(agents: &[Value]) -> String {
     let mut table = Table::new(&["NAME", "KIND", "STATUS", "BREAKER", "LAST SEEN", "LATENCY ", "URL"]);
     for agent in agents {
         table.row([
-            cell(agent.get("name").unwrap_or(&agent["agentType"])),
+            cell(&agent["agentType"]),
             cell(&agent["kind"]),
             cell(&agent["status"]),
             cell(&agent["breaker"]),

@@ -247,7 +247,7 @@ fn tool_words(error: &ToolError, target: &Target) -> (&'static str, u8, Option<S
         ToolError::TooFast { .. } => ("NUNCIO_ERR_TOO_FAST", 1, None),
         ToolError::Rpc(error) if error.code == -32602 => ("InvalidParamsError", 1, None),
         ToolError::Rpc(_) => ("NUNCIO_ERR_SERVER", 1, Some(debug_hint())),
-        ToolError::Tool(_) => ("NUNCIO_ERR_TOOL", 1, None),
+        ToolError::Tool { .. } => ("NUNCIO_ERR_TOOL", 1, None),
         ToolError::Malformed(_) | ToolError::Http { .. } | ToolError::Setup(_) => {
             ("A2ACLI_ERR_INTERNAL", 1, Some(debug_hint()))
         }

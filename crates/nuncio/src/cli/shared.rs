@@ -276,6 +276,15 @@ async fn pause(error: &ToolError) {
     tokio::time::sleep(wanted.unwrap_or(AGAIN).min(PATIENCE)).await;
 }
 
+/// A word as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | ',' | '@');
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,5 +299,14 @@ mod tests {
         check("ftp://a.example", None);
         check("http://me:secret@a.example", None);
         check("http://", None);
+    }
+
+    #[test]
+    fn a_command_that_is_shown_can_be_pasted() {
+        let check = |word: &str, shown: &str| assert_eq!(quoted(word), shown);
+        check("task:1/a", "task:1/a");
+        check("", "''");
+        check("it's", r"'it'\''s'");
+        check("$HOME *", "'$HOME *'");
     }
 }

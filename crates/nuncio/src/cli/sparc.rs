@@ -41,6 +41,9 @@ enum Command {
         /// How many at most
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
+        /// Only workflows after this one
+        #[arg(long, value_name = "ID")]
+        after: Option<String>,
     },
     /// Show where a workflow stands
     Show {
@@ -81,7 +84,9 @@ impl Sparc {
             Command::Start { goal, context } => {
                 server.with(async |shared| show::start(shared, &goal, context.as_deref()).await).await
             }
-            Command::List { limit } => server.with(async |shared| show::list(shared, limit).await).await,
+            Command::List { limit, after } => {
+                server.with(async |shared| show::list(shared, limit, after.as_deref()).await).await
+            }
             Command::Show { context } => {
                 server.with(async |shared| show::workflow(shared, &context).await).await
             }
@@ -95,7 +100,7 @@ impl Sparc {
             Command::Back { context, phase, reason } => {
                 server
                     .with(async |shared| {
-                        let arguments = json!({ "contextId": context, "phase": phase, "reason": reason });
+                        let arguments = json!({ "contextId": context, "to": phase, "reason": reason });
                         let back = shared.call("sparc_back", arguments).await?;
                         shared.print(&back, |_| format!("{context} is back at {phase}.\n"))
                     })

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use nuncio_wire::jsonrpc::ErrorObject;
+use serde_json::Value;
 
 /// What went wrong between this client and a server.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -69,8 +70,13 @@ pub enum ToolError {
     #[error("{}", .0.message)]
     Rpc(ErrorObject),
     /// The tool ran, and says that it failed.
-    #[error("{0}")]
-    Tool(String),
+    #[error("{why}")]
+    Tool {
+        /// In its words.
+        why: String,
+        /// What it says for programs.
+        structured: Option<Value>,
+    },
     /// What came does not have the shape that the protocol defines.
     #[error("the server's answer is malformed: {0}")]
     Malformed(String),

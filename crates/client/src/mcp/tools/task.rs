@@ -61,7 +61,7 @@ impl TaskSeen {
             "completed" => match called(&task["result"]) {
                 Ok(called) => TaskStatus::Completed(called),
                 // An agent that failed has a result, which says so.
-                Err(ToolError::Tool(why)) => TaskStatus::Failed(why),
+                Err(ToolError::Tool { why, .. }) => TaskStatus::Failed(why),
                 Err(error) => return Err(error),
             },
             "failed" => {

@@ -33,7 +33,8 @@ impl Clear {
                 return Ok(());
             }
         }
-        let cleared = shared.call("memory_clear", json!({ "namespace": self.namespace })).await?;
+        let cleared =
+            shared.call("memory_clear", json!({ "namespace": self.namespace, "confirm": true })).await?;
         shared.print(&cleared, |cleared| {
             format!("{} entries of {namespace} are gone.\n", cell(&cleared["cleared"]))
         })

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::cli::{
     error::CliError,
     output, program,
-    shared::Shared,
+    shared::{Shared, quoted},
     table::{Table, age, bytes, cell, seconds},
     text::Text,
 };
@@ -109,15 +109,13 @@ impl List {
             }
             return if table.is_empty() { "There are no namespaces.\n".to_owned() } else { table.show() };
         }
-        let mut table = Table::new(&["KEY", "SIZE ", "VERSION ", "CREATED", "ACCESSED", "READS ", "TTL"]);
+        let mut table = Table::new(&["KEY", "SIZE ", "CREATED", "ACCESSED", "TTL"]);
         for entry in items {
             table.row([
                 cell(&entry["key"]),
                 bytes(&entry["size"]),
-                cell(&entry["version"]),
                 age(&entry["created"]),
                 age(&entry["accessed"]),
-                cell(&entry["accessCount"]),
                 seconds(&entry["ttl"]),
             ]);
         }
@@ -132,13 +130,4 @@ fn items(page: &Value) -> &[Value] {
 
 fn next_of(page: &Value) -> Option<&str> {
     page["next"].as_str()
-}
-
-/// A word as a shell takes it.
-pub(super) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | ',' | '@');
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }

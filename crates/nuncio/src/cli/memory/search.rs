@@ -3,11 +3,10 @@
 use clap::Args;
 use serde_json::json;
 
-use super::list::quoted;
 use crate::cli::{
     error::CliError,
     output, program,
-    shared::Shared,
+    shared::{Shared, quoted},
     table::{Table, cell, figure},
     text::Text,
 };

@@ -7,15 +7,18 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
+use nuncio_client::mcp::ToolError;
+use serde_json::json;
 
 use crate::cli::{error::CliError, progress::Progress, shared::Shared, text::plain};
 
 /// Entries that are asked for at once; the server gives fewer where they are large.
 const PAGE: usize = 1000;
 /// Lines and bytes that are sent at once.
-const LINES: usize = 500;
+const LINES: u64 = 500;
 const BYTES: usize = 512 * 1024;
+/// Wrong lines that are told of.
+const TOLD: usize = 10;
 
 #[derive(Args)]
 pub(super) struct Export {
@@ -25,9 +28,6 @@ pub(super) struct Export {
     /// The file to write. Default: the standard output
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Only keys that begin so
-    #[arg(long, value_name = "TEXT")]
-    prefix: Option<String>,
 }
 
 impl Export {
@@ -62,18 +62,11 @@ impl Export {
     async fn write(&self, shared: &Shared, out: &mut impl Write) -> Result<u64, CliError> {
         let mut progress = Progress::on_terminal(shared.is_json());
         let mut arguments = json!({ "namespace": self.namespace, "limit": PAGE });
-        if let Some(prefix) = &self.prefix {
-            arguments["prefix"] = prefix.as_str().into();
-        }
         let mut count = 0;
         loop {
             let page = shared.call_patiently("memory_export", &arguments).await?;
-            let lines = page["jsonl"].as_str().unwrap_or_default();
-            out.write_all(lines.as_bytes())?;
-            if !lines.is_empty() && !lines.ends_with('\n') {
-                out.write_all(b"\n")?;
-            }
-            count += lines.lines().count() as u64;
+            out.write_all(page["lines"].as_str().unwrap_or_default().as_bytes())?;
+            count += page["count"].as_u64().unwrap_or(0);
             progress.at(count, None, "entries");
             match page["next"].as_str() {
                 Some(next) => arguments["after"] = next.into(),
@@ -94,17 +87,20 @@ fn draft_of(path: &Path) -> PathBuf {
 /// What becomes of keys that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Mode {
-    /// They are written over.
+    /// They are written over
     Overwrite,
-    /// They stay as they are.
-    Skip,
+    /// They stay as they are
+    Keep,
+    /// The import ends at the first piece that has one
+    Fail,
 }
 
 impl Mode {
     fn name(self) -> &'static str {
         match self {
             Self::Overwrite => "overwrite",
-            Self::Skip => "skip",
+            Self::Keep => "keep",
+            Self::Fail => "fail",
         }
     }
 }
@@ -122,14 +118,6 @@ pub(super) struct Import {
     mode: Mode,
 }
 
-/// How an import goes.
-#[derive(Default)]
-struct Tally {
-    imported: u64,
-    skipped: u64,
-    lines: u64,
-}
-
 impl Import {
     pub(super) fn open(&self) -> Result<Box<dyn BufRead>, CliError> {
         match self.file.as_deref().filter(|file| *file != Path::new("-")) {
@@ -144,50 +132,73 @@ impl Import {
 
     pub(super) async fn run(self, shared: &Shared, mut input: Box<dyn BufRead>) -> Result<(), CliError> {
         let mut progress = Progress::on_terminal(shared.is_json());
-        let mut tally = Tally::default();
+        let (mut written, mut kept, mut lines) = (0, 0, 0);
         loop {
-            let (piece, lines) = next_piece(&mut *input)?;
-            if lines == 0 {
+            let (piece, count) = next_piece(&mut *input)?;
+            if count == 0 {
                 break;
             }
-            let sent = self.send(shared, &piece).await;
-            let done = sent.inspect_err(|_| {
-                if tally.lines > 0 {
-                    shared.remark(&format!("the first {} lines are imported", tally.lines));
+            let arguments = json!({ "namespace": self.namespace, "lines": piece, "mode": self.mode.name() });
+            let done = match shared.call_patiently("memory_import", &arguments).await {
+                Ok(done) => done,
+                Err(error) => {
+                    drop(progress);
+                    return Err(stopped(error, lines));
                 }
-            })?;
-            tally.imported += done["imported"].as_u64().unwrap_or(0);
-            tally.skipped += done["skipped"].as_u64().unwrap_or(0);
-            tally.lines += lines;
-            progress.at(tally.lines, None, "lines");
+            };
+            written += done["written"].as_u64().unwrap_or(0);
+            kept += done["kept"].as_u64().unwrap_or(0);
+            lines += count;
+            progress.at(lines, None, "lines");
         }
-        let Tally { imported, skipped, .. } = tally;
-        let report = json!({ "namespace": self.namespace, "imported": imported, "skipped": skipped });
+        drop(progress);
+        let report = json!({ "namespace": self.namespace, "written": written, "kept": kept });
         shared.print(&report, |_| {
-            format!("{imported} entries are in {}; {skipped} were skipped.\n", plain(&self.namespace))
+            format!(
+                "{written} entries are written to {}; {kept} were there and stayed.\n",
+                plain(&self.namespace)
+            )
         })
-    }
-
-    async fn send(&self, shared: &Shared, piece: &str) -> Result<Value, CliError> {
-        let arguments = json!({ "namespace": self.namespace, "jsonl": piece, "mode": self.mode.name() });
-        shared.call_patiently("memory_import", &arguments).await
     }
 }
 
-/// As many lines as are sent at once, without empty ones; how many.
+/// An import that did not get to its end: what is wrong in which line of the whole, and what is done.
+fn stopped(error: CliError, before: u64) -> CliError {
+    let (error, target) = match error {
+        CliError::Tool { error, target } => (*error, target),
+        other => return other,
+    };
+    let ToolError::Tool { why, structured } = error else {
+        return CliError::Tool { error: Box::new(error), target };
+    };
+    let wrong =
+        structured.as_ref().and_then(|said| said["errors"].as_array()).map(Vec::as_slice).unwrap_or_default();
+    let told = wrong.iter().take(TOLD).map(|wrong| {
+        let line = before + wrong["line"].as_u64().unwrap_or(0);
+        format!("line {line}: {}", wrong["error"].as_str().unwrap_or_default())
+    });
+    let told: Vec<String> = told.collect();
+    let mut why = if told.is_empty() { why } else { told.join("; ") };
+    let more = wrong.len().saturating_sub(TOLD);
+    if more > 0 {
+        why = format!("{why}; and {more} more");
+    }
+    let done = match before {
+        0 => "nothing is imported".to_owned(),
+        before => format!("the {before} lines before line {} are imported", before + 1),
+    };
+    let error = ToolError::Tool { why: format!("{why} ({done})"), structured };
+    CliError::Tool { error: Box::new(error), target }
+}
+
+/// As many lines as are sent at once, with how many they are; none at the end.
 fn next_piece(input: &mut dyn BufRead) -> Result<(String, u64), CliError> {
-    let (mut piece, mut lines, mut line) = (String::new(), 0, String::new());
-    while lines < LINES as u64 && piece.len() < BYTES {
-        line.clear();
-        let read = input.read_line(&mut line);
+    let (mut piece, mut lines) = (String::new(), 0);
+    while lines < LINES && piece.len() < BYTES {
+        let read = input.read_line(&mut piece);
         if read.map_err(|error| CliError::Usage(format!("cannot read the entries: {error}")))? == 0 {
             break;
         }
-        if line.trim().is_empty() {
-            continue;
-        }
-        piece.push_str(line.trim_end_matches(['\n', '\r']));
-        piece.push('\n');
         lines += 1;
     }
     Ok((piece, lines))
@@ -199,17 +210,20 @@ mod tests {
 
     #[test]
     fn a_file_is_sent_in_pieces_of_whole_lines() {
-        let text = (0..1200).map(|n| format!("{{\"n\":{n}}}\r\n\n")).collect::<String>();
+        let text = (0..1200).map(|n| format!("{{\"n\":{n}}}\r\n")).collect::<String>();
         let mut input = text.as_bytes();
-        let sizes: Vec<u64> = std::iter::from_fn(|| next_piece(&mut input).ok().map(|(_, lines)| lines))
-            .take_while(|lines| *lines > 0)
-            .collect();
-        assert_eq!(sizes, [500, 500, 200]);
-        let long = format!("{}\n{}\n", "x".repeat(BYTES), "y");
+        let (mut sizes, mut whole) = (vec![], String::new());
+        while let Ok((piece, lines @ 1..)) = next_piece(&mut input) {
+            sizes.push(lines);
+            whole.push_str(&piece);
+        }
+        assert_eq!((sizes, whole), (vec![500, 500, 200], text));
+        let long = format!("{}\ny", "x".repeat(BYTES));
         let mut input = long.as_bytes();
         assert_eq!(
             next_piece(&mut input).ok().map(|(piece, lines)| (piece.len(), lines)),
             Some((BYTES + 1, 1))
         );
+        assert_eq!(next_piece(&mut input).ok(), Some(("y".to_owned(), 1)));
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn answer(shared: &Shared, task: &str, questions: &[Question]) 
 }
 
 /// The questions as a document, for whoever answers them later.
-pub(super) fn document(context: Option<&str>, task: &str, questions: &[Question]) -> Value {
+pub(super) fn document(context: &str, task: &str, questions: &[Question]) -> Value {
     let asked = |question: &Question| json!({ "key": question.key, "method": question.method, "params": question.params });
     json!({
         "taskId": task,

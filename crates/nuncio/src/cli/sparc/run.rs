@@ -14,8 +14,7 @@ use crate::cli::{
     program,
     progress::Progress,
     shared::Shared,
-    table::cell,
-    text::Text,
+    text::{Text, plain},
 };
 
 /// The longest pause between two looks.
@@ -36,34 +35,31 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
-        let mut arguments = json!({ "goal": self.goal });
-        if let Some(context) = &self.context {
-            arguments["contextId"] = context.as_str().into();
-        }
+        // The id is chosen here, so that the workflow can be looked at from the beginning.
+        let context = self.context.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+        let arguments = json!({ "goal": self.goal, "contextId": context });
         let started = shared.tools().start("sparc_run", arguments).await;
-        let (task, about) = match started.map_err(|error| shared.failed(error))? {
-            Outcome::Task(task) => (task.id, json!({})),
-            Outcome::Done(called) => {
-                let about = called.structured.unwrap_or_default();
-                (cell(&about["taskId"]), about)
+        let task = match started.map_err(|error| shared.failed(error))? {
+            Outcome::Task(task) => task.id,
+            // It was over at once.
+            Outcome::Done(_) => {
+                show::workflow(shared, &context).await?;
+                return Ok(ExitCode::SUCCESS);
             }
         };
-        let context = about["contextId"].as_str().map(str::to_owned).or(self.context);
         shared.saw(&task);
         if self.detach {
-            return detached(shared, &task, context.as_deref());
+            return detached(shared, &task, &context);
         }
-        follow(shared, &task, context).await
+        follow(shared, &task, &context).await
     }
 }
 
-fn detached(shared: &Shared, task: &str, context: Option<&str>) -> Result<ExitCode, CliError> {
+fn detached(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, CliError> {
     let started = json!({ "taskId": task, "contextId": context });
     shared.print(&started, |_| {
         let mut text = Text::default();
-        if let Some(context) = context {
-            text.field("Workflow", context);
-        }
+        text.field("Workflow", context);
         text.field("Task", task);
         text.field("Follow", &format!("{} task get {task}{} --wait", program(), shared.flags()));
         text.0
@@ -74,29 +70,24 @@ fn detached(shared: &Shared, task: &str, context: Option<&str>) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-async fn follow(shared: &Shared, task: &str, context: Option<String>) -> Result<ExitCode, CliError> {
+async fn follow(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, CliError> {
     let mut progress = Progress::new(shared.is_json());
     loop {
         let seen = shared.task(task).await?;
-        let workflow = match &context {
-            // It may not be there yet.
-            Some(context) => shared.look("sparc_status", &json!({ "contextId": context })).await.ok(),
-            None => None,
-        };
-        let workflow = workflow.unwrap_or_default();
+        // It may not be there yet.
+        let workflow =
+            shared.look("sparc_status", &json!({ "contextId": context })).await.unwrap_or_default();
         let phase = workflow["currentPhase"].as_str().unwrap_or("starting");
-        let words = format!(
-            "phases passed, at {phase}{}",
-            seen.message.as_ref().map(|m| format!(": {m}")).unwrap_or_default()
-        );
-        progress.at(show::passed(&workflow), Some(5), &words.replace('\n', " "));
+        let said = seen.message.as_deref().map(|said| format!(": {}", plain(said).replace('\n', " ")));
+        let words = format!("phases passed, at {phase}{}", said.unwrap_or_default());
+        progress.at(show::passed(&workflow), Some(5), &words);
         match seen.status {
             TaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
             TaskStatus::Asks(questions) => {
                 progress.hide();
                 let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
                 if !goes_on {
-                    return waits(shared, task, context.as_deref(), &questions);
+                    return waits(shared, task, context, &questions);
                 }
                 progress.show();
             }
@@ -130,20 +121,13 @@ fn end(shared: &Shared, workflow: &Value, otherwise: Option<Value>) -> Result<()
 }
 
 /// Nobody here answers: what is asked is shown, and how it can be answered, as after `nuncio send`.
-fn waits(
-    shared: &Shared,
-    task: &str,
-    context: Option<&str>,
-    questions: &[Question],
-) -> Result<ExitCode, CliError> {
+fn waits(shared: &Shared, task: &str, context: &str, questions: &[Question]) -> Result<ExitCode, CliError> {
     let document = answer::document(context, task, questions);
     if shared.is_json() {
         output::json_text(&document.to_string())?;
     } else {
         let mut text = Text::default();
-        if let Some(context) = context {
-            text.field("Workflow", context);
-        }
+        text.field("Workflow", context);
         text.field("Task", task);
         text.field("State", "input-required");
         text.block("Question", &serde_json::to_string_pretty(&document["questions"]).unwrap_or_default());

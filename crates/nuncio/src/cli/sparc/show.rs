@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::PHASES;
 use crate::cli::{
     error::CliError,
-    output, program,
-    shared::Shared,
+    program,
+    shared::{Shared, quoted},
     table::{Table, age, bytes, cell},
     text::Text,
 };
@@ -29,20 +29,36 @@ pub(super) async fn start(shared: &Shared, goal: &str, context: Option<&str>) ->
     })
 }
 
-pub(super) async fn list(shared: &Shared, limit: usize) -> Result<(), CliError> {
-    let found = shared.call("sparc_list", json!({ "limit": limit })).await?;
+pub(super) async fn list(shared: &Shared, limit: usize, after: Option<&str>) -> Result<(), CliError> {
+    let mut arguments = json!({ "limit": limit });
+    if let Some(after) = after {
+        arguments["after"] = after.into();
+    }
+    let found = shared.call("sparc_list", arguments).await?;
     shared.print(&found, |found| {
         let mut table = Table::new(&["WORKFLOW", "PHASE", "STATUS", "STARTED", "GOAL"]);
         for workflow in found["workflows"].as_array().into_iter().flatten() {
+            let status = if workflow["done"] == true { "done".to_owned() } else { cell(&workflow["status"]) };
             table.row([
                 cell(&workflow["contextId"]),
                 cell(&workflow["currentPhase"]),
-                cell(&workflow["status"]),
+                status,
                 age(&workflow["startTime"]),
                 cell(&workflow["goal"]),
             ]);
         }
-        if table.is_empty() { "There are no workflows.\n".to_owned() } else { table.show() }
+        if table.is_empty() {
+            return "There are no workflows.\n".to_owned();
+        }
+        let mut text = Text(table.show());
+        if let Some(next) = found["next"].as_str() {
+            text.gap();
+            text.field(
+                "Next",
+                &format!("{} sparc list{} --after {}", program(), shared.flags(), quoted(next)),
+            );
+        }
+        text.0
     })
 }
 
@@ -60,7 +76,8 @@ pub(super) fn print(shared: &Shared, workflow: &Value) -> Result<(), CliError> {
         if let Some(goal) = metadata["goal"].as_str() {
             text.field("Goal", goal);
         }
-        text.field("Phase", &cell(&workflow["currentPhase"]));
+        let done = if workflow["done"] == true { " (all phases have passed)" } else { "" };
+        text.field("Phase", &format!("{}{done}", cell(&workflow["currentPhase"])));
         text.field("Started", &age(&metadata["startTime"]));
         text.gap();
         text.0.push_str(&phases(workflow));
@@ -82,17 +99,24 @@ fn phases(workflow: &Value) -> String {
             cell(&phase["status"]),
             cell(&phase["attempts"]),
             age(&phase["passedAt"]),
-            problems(&phase["gate"]).join("; "),
+            gate_words(phase),
         ]);
     }
     table.show()
+}
+
+/// What stands in the way of a phase, if anything does.
+fn gate_words(phase: &Value) -> String {
+    let mut words = problems(&phase["gate"]);
+    words.extend(phase["reason"].as_str().map(str::to_owned));
+    words.join("; ")
 }
 
 fn artifact_table(artifacts: &[Value]) -> String {
     let mut table = Table::new(&["ARTIFACT", "VERSION ", "SIZE ", "PASSED", "CREATED"]);
     for artifact in artifacts {
         table.row([
-            cell(artifact.get("uri").unwrap_or(&artifact["phase"])),
+            cell(&artifact["uri"]),
             cell(&artifact["version"]),
             bytes(&artifact["size"]),
             cell(&artifact["passed"]),
@@ -104,16 +128,11 @@ fn artifact_table(artifacts: &[Value]) -> String {
 
 /// What a gate found wrong.
 pub(super) fn problems(gate: &Value) -> Vec<String> {
-    let list = ["problems", "failures", "errors"].into_iter().find_map(|name| gate[name].as_array());
-    let words = |problem: &Value| match problem {
-        Value::Object(_) => {
-            let place = problem["path"].as_str().or(problem["at"].as_str()).unwrap_or_default();
-            let what = cell(problem.get("message").unwrap_or(&problem["what"]));
-            if place.is_empty() { what } else { format!("{place}: {what}") }
-        }
-        other => cell(other),
+    let words = |violation: &Value| match violation["path"].as_str() {
+        None | Some("") => cell(&violation["message"]),
+        Some(path) => format!("{path}: {}", cell(&violation["message"])),
     };
-    list.into_iter().flatten().map(words).collect()
+    gate["violations"].as_array().into_iter().flatten().map(words).collect()
 }
 
 /// How many phases have passed.
@@ -122,25 +141,33 @@ pub(super) fn passed(workflow: &Value) -> u64 {
 }
 
 pub(super) async fn history(shared: &Shared, context: &str) -> Result<(), CliError> {
-    let found = shared.call("sparc_history", json!({ "contextId": context })).await?;
-    if shared.is_json() {
-        return output::json_text(&found.to_string());
+    let mut arguments = json!({ "contextId": context });
+    let mut whole = shared.call_patiently("sparc_history", &arguments).await?;
+    // All of it, whatever a page holds; how much that can be is bounded by the server.
+    while let Some(next) = whole["next"].as_u64() {
+        arguments["after"] = next.into();
+        let mut page = shared.call_patiently("sparc_history", &arguments).await?;
+        whole["next"] = page["next"].take();
+        if let (Some(entries), Value::Array(more)) = (whole["entries"].as_array_mut(), page["entries"].take())
+        {
+            entries.extend(more);
+        }
     }
-    let entries = found["entries"].as_array().or(found["history"].as_array());
-    let mut table = Table::new(&["N ", "WHEN", "WHO", "WHAT", "PHASE", "VERSION ", "OUTCOME", "DETAIL"]);
-    for entry in entries.into_iter().flatten() {
-        let by = &entry["by"];
-        let who = by.get("agent").filter(|agent| !agent.is_null()).or(by.get("caller")).unwrap_or(by);
-        table.row([
-            cell(&entry["n"]),
-            age(&entry["at"]),
-            cell(who),
-            cell(&entry["what"]),
-            cell(&entry["phase"]),
-            cell(&entry["version"]),
-            cell(&entry["outcome"]),
-            cell(&entry["detail"]),
-        ]);
-    }
-    output::text(&table.show())
+    shared.print(&whole, |whole| {
+        let mut table = Table::new(&["N ", "WHEN", "WHO", "WHAT", "PHASE", "VERSION ", "OUTCOME", "DETAIL"]);
+        for entry in whole["entries"].as_array().into_iter().flatten() {
+            let who = &entry["who"];
+            table.row([
+                cell(&entry["n"]),
+                age(&entry["when"]),
+                cell(who.get("agent").filter(|agent| !agent.is_null()).unwrap_or(&who["caller"])),
+                cell(&entry["what"]),
+                cell(&entry["phase"]),
+                cell(&entry["version"]),
+                cell(&entry["outcome"]),
+                cell(&entry["detail"]),
+            ]);
+        }
+        table.show()
+    })
 }
