@@ -181,6 +181,14 @@ impl Grants {
         }
     }
 
+    /// Whether there is any name for which they allow this.
+    pub fn allow_some(&self, action: Action, kind: Kind) -> bool {
+        match &self.0 {
+            None => true,
+            Some(grants) => grants.iter().any(|grant| grant.allows_some(action, kind)),
+        }
+    }
+
     /// What they allow to be done to what is named so.
     pub fn actions(&self, kind: Kind, name: &str) -> Vec<Action> {
         Action::ALL.into_iter().filter(|action| self.allow(*action, kind, name)).collect()
@@ -210,11 +218,15 @@ pub struct Grant {
 impl Grant {
     /// Whether it allows this.
     pub fn allows(&self, action: Action, kind: Kind, name: &str) -> bool {
+        self.allows_some(action, kind) && wildcard(&self.names, name)
+    }
+
+    fn allows_some(&self, action: Action, kind: Kind) -> bool {
         let of_kind = match self.kind {
             Some(granted) => granted == kind,
             None => kind != Kind::Admin,
         };
-        of_kind && self.actions.contains(&action) && wildcard(&self.names, name)
+        of_kind && self.actions.contains(&action)
     }
 }
 

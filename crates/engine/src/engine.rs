@@ -37,6 +37,7 @@ use crate::{
     follow::{Follower, Hub, Next, Nudge},
     guard::{Access, Guard},
     head::{self, Head},
+    memory::Reads,
     redact::Redactor,
     run::Run,
     runner,
@@ -105,6 +106,8 @@ pub(crate) struct Inner {
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
     ended: Ended,
+    /// Reads of the memory bank.
+    pub(crate) reads: Reads,
     /// Wakes the claim loop.
     pub(crate) claims: Notify,
     /// Wakes whoever delivers webhooks.
@@ -137,6 +140,7 @@ impl Engine {
             check_webhook,
             hub: Arc::default(),
             ended,
+            reads: Reads::default(),
             claims: Notify::new(),
             outbox: Arc::default(),
             runs: Mutex::default(),
@@ -162,6 +166,8 @@ impl Engine {
         tokio::spawn(runner::claim_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::expiry_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::audit_loop(Arc::clone(&inner)));
+        tokio::spawn(upkeep::reads_loop(Arc::clone(&inner)));
+        tokio::spawn(upkeep::sweep_loop(Arc::clone(&inner)));
         Ok(Self(inner))
     }
 
@@ -178,6 +184,7 @@ impl Engine {
             tracing::warn!("some tasks were not handed back in time; they are taken up after the next start");
         }
         self.0.guard.flush_audit(&self.0.store).await;
+        self.0.reads.flush(&self.0).await;
         // Nobody has to wait for the end of its lease.
         if let Err(error) = self.0.store.heartbeat(self.0.node, Timestamp(0)).await {
             tracing::warn!(%error, "the store did not hear that this node stops");
@@ -237,6 +244,12 @@ impl Engine {
         self.0.guard.allow(caller, access, self.0.clock.now())
     }
 
+    /// As [`Engine::allow`], for a list of which the caller will be shown what it may see: it is enough to have been
+    /// granted some of it.
+    pub fn allow_some(&self, caller: &Caller, access: &Access<'_>) -> Result<(), Error> {
+        self.0.guard.allow_some(caller, access, self.0.clock.now())
+    }
+
     /// Notes in the audit what was refused elsewhere, before there was anything to let through.
     pub fn note_refused(&self, caller: &Caller, access: &Access<'_>, why: &str) -> Result<(), Error> {
         self.0.guard.note(caller, access, Some(why.to_owned()), self.0.clock.now())
@@ -254,14 +267,12 @@ impl Engine {
 
     /// Says, here and on other nodes, that a resource of a tenant holds something else now.
     pub fn changed(&self, tenant: &str, uri: &str) {
-        self.0.catalog.surface().updated_for(tenant, uri);
-        self.0.store.knowledge().ring(format!("={tenant}\n{uri}"));
+        self.0.changed(tenant, uri);
     }
 
     /// Says so of all resources of a tenant whose addresses begin so.
     pub fn changed_within(&self, tenant: &str, prefix: &str) {
-        self.0.catalog.surface().updated_within(tenant, prefix);
-        self.0.store.knowledge().ring(format!("^{tenant}\n{prefix}"));
+        self.0.changed_within(tenant, prefix);
     }
 
     /// Makes a task; returns when it is durable. An agent that only computes has ended by then.
@@ -472,6 +483,16 @@ impl Inner {
 
     fn lock_runs(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Run>>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn changed(&self, tenant: &str, uri: &str) {
+        self.catalog.surface().updated_for(tenant, uri);
+        self.store.knowledge().ring(format!("={tenant}\n{uri}"));
+    }
+
+    pub(crate) fn changed_within(&self, tenant: &str, prefix: &str) {
+        self.catalog.surface().updated_within(tenant, prefix);
+        self.store.knowledge().ring(format!("^{tenant}\n{prefix}"));
     }
 
     /// Passes on what another node said has changed.

@@ -77,6 +77,21 @@ impl Guard {
         refused.map_or(Ok(()), Err)
     }
 
+    /// As `allow`, where something of that type, whatever its name, is enough.
+    pub(crate) fn allow_some(
+        &self,
+        caller: &Caller,
+        access: &Access<'_>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let refused = match caller.grants().allow_some(access.action, access.kind) {
+            true => self.rates.take(caller, access.kind, now).err(),
+            false => Some(Error::Forbidden(format!("{}:{}", access.action.name(), access.kind.name()))),
+        };
+        self.note(caller, access, refused.as_ref().map(Error::to_string), now)?;
+        refused.map_or(Ok(()), Err)
+    }
+
     fn refuse(&self, caller: &Caller, access: &Access<'_>, now: Timestamp) -> Result<(), Error> {
         let Access { action, kind, name, .. } = access;
         if !caller.may(*action, *kind, name) {

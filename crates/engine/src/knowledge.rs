@@ -26,7 +26,8 @@ pub trait Knowledge: Send + Sync {
     /// The entry of that key, with its value. Sees every write that returned before the call, on whichever node.
     async fn memory(&self, key: &MemoryKey, now: Timestamp) -> Result<Option<MemoryEntry>, StoreError>;
 
-    /// Forgets one entry; the version it had, if there was one. Under `expected` only if it is at that version.
+    /// Forgets one entry; the version it had, if there was one. Under `expected` only if it is at that version:
+    /// where there is none, that is [`MemoryError::Moved`].
     async fn delete_memory(
         &self,
         key: &MemoryKey,
@@ -45,7 +46,8 @@ pub trait Knowledge: Send + Sync {
         now: Timestamp,
     ) -> Result<Option<MemoryStats>, StoreError>;
 
-    /// Names of a tenant's namespaces that hold something, in their order, from `after` on, that begin with `prefix`.
+    /// Names of a tenant's namespaces that hold something and begin with `prefix`, in the order of their bytes, from
+    /// the one after `after` on (empty: from the first).
     async fn namespaces(
         &self,
         tenant: &str,
@@ -68,7 +70,8 @@ pub trait Knowledge: Send + Sync {
     /// Deletes up to `limit` entries whose time has come; which.
     async fn expire_memory(&self, now: Timestamp, limit: usize) -> Result<Vec<MemoryKey>, StoreError>;
 
-    /// Writes records, all of them or none, each under what it expects; their new versions in the same order.
+    /// Writes records, all of them or none, each under what it expects; their new versions in the same order, 0 for
+    /// one that was deleted. What is expected is what was there before the first of them was written.
     ///
     /// Returns after they are durable. A crash before the return may have kept all or none.
     async fn write_records(&self, writes: Vec<RecordWrite>) -> Result<Vec<u64>, RecordError>;
@@ -92,7 +95,7 @@ pub trait Knowledge: Send + Sync {
     async fn expire_audit(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 
     /// Adds to counters that all nodes share; their totals afterwards, in the same order. Only asked of a store
-    /// that is shared.
+    /// that is shared. A counter that nobody added to for a day begins at none again.
     async fn add_usage(&self, uses: &[(String, u64)], now: Timestamp) -> Result<Vec<u64>, StoreError>;
 
     /// Tells other nodes that what is shared has changed: a short text that only the engine reads, told there as
@@ -118,7 +121,8 @@ pub struct MemoryPut {
     pub key: MemoryKey,
     /// The value, as JSON.
     pub value: String,
-    /// What is found by full text, one space between words. Bounded by whoever calls.
+    /// What is found by full text: the runs of letters and digits in it, whatever their case. Bounded by whoever
+    /// calls.
     pub text: String,
     /// For how long it is kept, from `now` on; `None`: until it is deleted.
     pub ttl_ms: Option<u64>,
@@ -252,8 +256,8 @@ pub enum Sought {
     /// one of the others; all else stands for itself. Those with the fewest characters come first (the score is
     /// the share of a key's characters that the pattern says literally), then by key.
     Keys(String),
-    /// Values that have all of these words in them; each a run of letters and digits. The best come first, by the
-    /// store's own measure.
+    /// Values that have all of these words in them; each a run of letters and digits, whatever its case. The best
+    /// come first, by the store's own measure.
     Words(Vec<String>),
 }
 
@@ -302,7 +306,7 @@ pub struct Record {
     pub id: String,
     /// What it holds. Opaque to the store.
     pub body: Bytes,
-    /// Counts its changes, from 1.
+    /// Counts its changes, from 1. A record that was deleted or has expired begins at 1 again.
     pub version: u64,
     /// When it was last written.
     pub updated_at: Timestamp,
@@ -342,7 +346,8 @@ pub enum RecordError {
 /// Which records to list.
 #[derive(Debug, Clone)]
 pub struct RecordQuery {
-    /// Whose; `None`: everybody's, each id then preceded by its tenant and a line feed, in that order.
+    /// Whose; `None`: everybody's, each id then preceded by its tenant and a line feed, in that order. `prefix` and
+    /// `after` are of such ids then.
     pub tenant: Option<String>,
     /// Of which kind.
     pub kind: String,

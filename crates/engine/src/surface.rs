@@ -57,11 +57,35 @@ pub struct Updated {
 }
 
 impl Updated {
-    /// Whether a follower of that address, in that tenant, wants to know.
+    /// Whether a follower of that address, in that tenant, wants to know. Addresses that differ only in what is
+    /// percent-encoded lead to the same resource.
     pub fn concerns(&self, tenant: &str, uri: &str) -> bool {
-        let here = self.tenant.as_deref().is_none_or(|owner| owner == tenant);
-        here && if self.within { uri.starts_with(&*self.uri) } else { *uri == *self.uri }
+        if self.tenant.as_deref().is_some_and(|owner| owner != tenant) {
+            return false;
+        }
+        let mut followed = units(uri);
+        units(&self.uri).all(|unit| followed.next() == Some(unit))
+            && (self.within || followed.next().is_none())
     }
+}
+
+/// The bytes of an address, decoded; each with whether it is a slash that separates nothing.
+fn units(uri: &str) -> impl Iterator<Item = (u8, bool)> {
+    let bytes = uri.as_bytes();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let byte = *bytes.get(at)?;
+        let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        at += 1;
+        if byte == b'%'
+            && let (Some(high), Some(low)) = (digit(at), digit(at + 1))
+        {
+            at += 2;
+            let byte = (high * 16 + low) as u8;
+            return Some((byte, byte == b'/'));
+        }
+        Some((byte, false))
+    })
 }
 
 type Resources = BTreeMap<String, Arc<Offered<dyn Resource, ResourceProfile>>>;
@@ -289,4 +313,27 @@ fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 
 fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_follower_is_told_however_it_wrote_the_address() {
+        let updated = |uri: &str, within| Updated { uri: uri.into(), tenant: Some("a".into()), within };
+        let one = updated("m://data/ns/task%3A1%2Fx", false);
+        for uri in ["m://data/ns/task%3A1%2Fx", "m://data/ns/task:1%2fx", "m://data/n%73/task%3a1%2Fx"] {
+            assert!(one.concerns("a", uri), "{uri}");
+            assert!(!one.concerns("b", uri), "another tenant's {uri}");
+        }
+        for uri in
+            ["m://data/ns/task:1/x", "m://data/ns/task:1", "m://data/ns/task:1%2Fxy", "m://data/ns/task%3"]
+        {
+            assert!(!one.concerns("a", uri), "{uri}");
+        }
+        let all = updated("m://search/a%20b?", true);
+        assert!(all.concerns("a", "m://search/a b?pattern=x"));
+        assert!(!all.concerns("a", "m://search/a bc?pattern=x"));
+    }
 }

@@ -4,6 +4,7 @@
 
 pub mod archive;
 pub mod conformance;
+mod knowledge;
 mod postgres;
 mod sqlite;
 

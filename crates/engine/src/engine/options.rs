@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::guard::AccessOptions;
+use crate::{guard::AccessOptions, memory::MemoryLimits};
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -31,6 +31,12 @@ pub struct Options {
     pub idempotent_message_ids: bool,
     /// Caps on what one task may hold.
     pub limits: Limits,
+    /// Caps on what the memory bank holds and does.
+    pub memory: MemoryLimits,
+    /// How often counted reads of the memory bank are written.
+    pub reads_flush: Duration,
+    /// How often entries, records and lines of the audit are looked for whose time has come.
+    pub sweep_poll: Duration,
     /// How callers are let through.
     pub access: AccessOptions,
 }
@@ -69,6 +75,9 @@ impl Default for Options {
             stop_within: Duration::from_secs(20),
             idempotent_message_ids: false,
             limits: Limits::default(),
+            memory: MemoryLimits::default(),
+            reads_flush: Duration::from_secs(3),
+            sweep_poll: Duration::from_secs(5),
             access: AccessOptions::default(),
         }
     }

@@ -2,7 +2,7 @@
 //! and forgets what is old.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -13,6 +13,7 @@ use super::{Inner, closed};
 use crate::{
     clock::Timestamp,
     error::Error,
+    memory::data_uri,
     store::{Change, CommitError, Guard, News, RunChange, TaskKey},
     task::TaskId,
 };
@@ -129,7 +130,61 @@ pub(super) async fn expiry_loop(engine: Arc<Inner>) {
     }
 }
 
+/// Writes the counted reads of the memory bank. What is left at the end, the stop of the engine writes.
+pub(super) async fn reads_loop(engine: Arc<Inner>) {
+    let mut closing = engine.closing();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(engine.options.reads_flush) => {}
+            () = closed(&mut closing) => return,
+        }
+        engine.reads.flush(&engine).await;
+    }
+}
+
+/// Deletes what is kept for a time and has had it: entries of the memory bank, records, lines of the audit. A few
+/// at once, so that writers wait for no more than that.
+pub(super) async fn sweep_loop(engine: Arc<Inner>) {
+    let mut closing = engine.closing();
+    loop {
+        let more = engine.sweep().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what has expired could not be deleted");
+            false
+        });
+        if more && !engine.is_closing() {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(engine.options.sweep_poll) => {}
+            () = closed(&mut closing) => return,
+        }
+    }
+}
+
 impl Inner {
+    /// One round of a sweep; whether there may be more to delete.
+    async fn sweep(&self) -> Result<bool, Error> {
+        const AT_ONCE: usize = 256;
+        let (now, knowledge) = (self.clock.now(), self.store.knowledge());
+        let expired = knowledge.expire_memory(now, AT_ONCE).await?;
+        let mut namespaces = BTreeSet::new();
+        for key in &expired {
+            self.reads.forget(key);
+            self.changed(&key.tenant, &data_uri(&key.namespace, &key.key));
+            namespaces.insert((&*key.tenant, &*key.namespace));
+        }
+        for (tenant, namespace) in namespaces {
+            self.namespace_changed(tenant, namespace);
+        }
+        let mut more = expired.len() == AT_ONCE;
+        more |= knowledge.expire_records(now, AT_ONCE).await? as usize == AT_ONCE;
+        if let Some(kept) = self.options.access.audit_retention {
+            more |= knowledge.expire_audit(now.before(kept), AT_ONCE).await? as usize == AT_ONCE;
+        }
+        Ok(more)
+    }
+
     /// What ended before this is, or will be, deleted.
     pub(super) fn kept_since(&self) -> Timestamp {
         self.clock.now().before(self.options.retention)

@@ -11,6 +11,7 @@ mod expiry;
 mod follow;
 mod golden;
 mod listing;
+mod memory;
 mod questions;
 mod random;
 mod replay;

@@ -17,6 +17,10 @@ mod commit;
 mod contention;
 mod expiry;
 mod guards;
+mod knowledge_audit;
+mod knowledge_memory;
+mod knowledge_records;
+mod knowledge_search;
 mod lease;
 mod list;
 mod outbox;
@@ -34,6 +38,17 @@ pub use self::{
     expiry::{expiry_frees_the_names, expiry_takes_all_of_what_ended},
     guards::{a_full_log_refuses, a_refused_change_writes_nothing, create_refuses_what_exists},
     guards::{runner_guard_fences, unknown_tasks_are_gone, version_guard_notices_every_change},
+    knowledge_audit::{audit_lines_of_many_are_all_kept, the_audit_is_read_backwards, usage_adds_up},
+    knowledge_memory::{
+        an_entry_changes_under_its_version, an_entry_reads_back_whole, counts_are_exact_under_contention,
+        many_keys_are_paged_and_cleared, memory_is_capped, namespaces_are_listed, one_of_many_writers_wins,
+        pages_go_by_key, what_has_expired_begins_again, what_has_expired_is_gone_from_every_view,
+    },
+    knowledge_records::{
+        a_record_reads_back_whole, records_are_listed_by_id, records_are_written_together_or_not,
+        records_expire, records_hold_under_contention,
+    },
+    knowledge_search::{patterns_find_what_they_mean, words_are_found_in_their_namespace, words_are_ranked},
     lease::{a_dead_node_loses_its_tasks, a_living_node_keeps_its_tasks, claims_take_the_oldest_due},
     lease::{concurrent_claims_never_share, load_and_next_due, progress_forgives_attempts},
     list::{list_agrees_with_a_plain_model, list_knows_contexts, list_pages_do_not_overlap},
@@ -68,6 +83,7 @@ macro_rules! for_each_check {
             a_delivery_is_leased
             a_full_log_refuses
             a_living_node_keeps_its_tasks
+            a_record_reads_back_whole
             a_refused_change_writes_nothing
             a_replay_stays_beside_the_cursor
             a_retry_keeps_its_time
@@ -76,9 +92,13 @@ macro_rules! for_each_check {
             a_settlement_beside_a_commit_loses_nothing
             a_touched_session_never_goes_back
             an_ended_task_rests
+            an_entry_changes_under_its_version
+            an_entry_reads_back_whole
+            audit_lines_of_many_are_all_kept
             claims_take_the_oldest_due
             colliding_creates_make_one_task
             concurrent_claims_never_share
+            counts_are_exact_under_contention
             create_refuses_what_exists
             everything_survives_a_reopen
             expiry_frees_the_names
@@ -91,18 +111,34 @@ macro_rules! for_each_check {
             live_children_are_found
             load_and_next_due
             log_is_read_in_pages
+            many_keys_are_paged_and_cleared
+            memory_is_capped
+            namespaces_are_listed
             old_sessions_expire_in_pieces
+            one_of_many_writers_wins
+            pages_go_by_key
+            patterns_find_what_they_mean
             progress_forgives_attempts
+            records_are_listed_by_id
+            records_are_written_together_or_not
+            records_expire
+            records_hold_under_contention
             runner_guard_fences
             sequence_has_no_gaps
             sessions_are_limited_per_owner
             sessions_survive_a_reopen
             snapshots_shorten_the_log
+            the_audit_is_read_backwards
             unfolded_bytes_are_counted
             unknown_tasks_are_gone
+            usage_adds_up
             version_guard_notices_every_change
             webhooks_are_kept_per_task
             webhooks_follow_the_log
+            what_has_expired_begins_again
+            what_has_expired_is_gone_from_every_view
+            words_are_found_in_their_namespace
+            words_are_ranked
         }
     };
 }

@@ -9,6 +9,7 @@ mod client_session;
 mod commit;
 mod error;
 mod expire;
+mod knowledge;
 mod lease;
 mod list;
 mod lock;
@@ -31,6 +32,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use nuncio_engine::{
     clock::Timestamp,
+    knowledge::Knowledge,
     store::{
         Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage,
         ListQuery, Load, NodeId, Opened, Session as ClientSession, Settled, Store, StoreError, StoredBatch,
@@ -282,8 +284,8 @@ impl Store for SqliteStore {
         Ok(deleted)
     }
 
-    fn knowledge(&self) -> &dyn nuncio_engine::knowledge::Knowledge {
-        &crate::unwritten::Unwritten
+    fn knowledge(&self) -> &dyn Knowledge {
+        self
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -7,8 +7,11 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use super::OpenError;
 
 /// The schema, step by step; the position is the version. Steps are never changed once released.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../../migrations/0001_tasks.sql"), include_str!("../../migrations/0002_sessions.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_tasks.sql"),
+    include_str!("../../migrations/0002_sessions.sql"),
+    include_str!("../../migrations/0003_knowledge.sql"),
+];
 
 /// For the writer and the checkpoints. Durable, or an error.
 pub(super) fn open_read_write(path: &Path) -> Result<Connection, OpenError> {

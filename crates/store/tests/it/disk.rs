@@ -11,8 +11,10 @@ use std::{
 };
 
 use nuncio_engine::{
+    access::{Action, Kind},
     clock::Timestamp,
     event::Encoded,
+    knowledge::{AuditEntry, AuditQuery, Knowledge as _},
     store::{
         Change, CommitError, Guard, ListQuery, NewTask, NodeId, RunChange, Settled, Store, StoreError,
         TaskKey, Webhook,
@@ -101,7 +103,7 @@ fn a_newer_schema_is_refused() {
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(folder.path()).unwrap_err();
     assert!(matches!(error, OpenError::NewerSchema { found: 99, .. }), "{error}");
-    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 2"), "{error}");
+    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 3"), "{error}");
     let version: i64 = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get(0))
@@ -249,4 +251,40 @@ async fn the_log_stays_short_under_load() {
     assert!(length("nuncio.db-wal") < 6 * PAGES, "the log has {} pages", length("nuncio.db-wal"));
     store.close().await.unwrap();
     assert_eq!(length("nuncio.db-wal"), 0, "a closed store leaves no log behind");
+}
+
+/// Whoever has the file can write to it, but not quietly: the audit refuses to be changed by statements.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_cannot_be_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    let line = AuditEntry {
+        at: Timestamp(10),
+        tenant: "acme".into(),
+        caller: "acme/ada".into(),
+        from: None,
+        operation: "memory.delete".into(),
+        action: Action::Write,
+        kind: Kind::Memory,
+        resource: "memory://data/n/k".into(),
+        refused: None,
+    };
+    store.append_audit(vec![line.clone(), line.clone()]).await.unwrap();
+    let conn = rusqlite::Connection::open(folder.path().join("nuncio.db")).unwrap();
+    for sql in [
+        "UPDATE audit SET caller = 'nobody'",
+        "UPDATE audit SET no = no + 100",
+        "DELETE FROM audit WHERE no = 1",
+        "DELETE FROM audit",
+        "INSERT OR REPLACE INTO audit SELECT no, at, owner, 'nobody', origin, operation, action, kind, resource, refused
+           FROM audit",
+    ] {
+        let error = conn.execute(sql, []).unwrap_err().to_string();
+        assert!(error.contains("only appended to"), "{sql}: {error}");
+    }
+    let everything = AuditQuery { limit: 10, ..AuditQuery::default() };
+    assert_eq!(store.audit(&everything).await.unwrap(), [(2, line.clone()), (1, line.clone())]);
+    assert_eq!(store.expire_audit(Timestamp(11), 1).await.unwrap(), 1, "age removes it");
+    conn.execute("DELETE FROM audit", []).unwrap_err();
+    assert_eq!(store.audit(&everything).await.unwrap(), [(2, line)]);
 }

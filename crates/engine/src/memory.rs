@@ -1,0 +1,554 @@
+//! The memory bank: JSON values under keys, in namespaces that a tenant shares.
+//!
+//! Every operation checks its names, asks the guard, and only then looks anything up, in the caller's tenant and
+//! no other. What returned is durable, and whoever reads afterwards, on whichever node, sees it. Whoever follows
+//! a resource of it is told when it was written, deleted or has expired; a read tells nobody.
+
+mod address;
+mod agent;
+mod error;
+mod limits;
+mod pattern;
+mod reads;
+mod text;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub(crate) use self::reads::Reads;
+pub use self::{
+    address::{DATA_TEMPLATE, KEYS_TEMPLATE, SEARCH_TEMPLATE, data_uri, keys_page_uri, keys_uri, search_uri},
+    agent::TaskMemory,
+    error::BankError,
+    limits::MemoryLimits,
+    pattern::Pattern,
+    text::words,
+};
+use crate::{
+    access::{Action, Caller, Kind},
+    clock::Timestamp,
+    engine::{Engine, Inner},
+    error::Error,
+    guard::Access,
+    knowledge::{
+        Expect, Knowledge, MemoryEntry, MemoryKey, MemoryPageQuery, MemoryPut, MemorySearch, MemoryStats,
+        MemoryStored, Sought,
+    },
+};
+
+/// Entries that are forgotten at once when a namespace is cleared; others write in between.
+const CLEARED_AT_ONCE: usize = 256;
+/// Namespaces that one listing looks at; those that the caller may not read are passed over.
+const NAMESPACES_SCANNED: usize = 10_000;
+/// Of those, how many in one question.
+const NAMESPACES_AT_ONCE: usize = 1_000;
+
+/// An entry of the memory bank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The value; null where only the rest was asked for.
+    pub value: Value,
+    /// The version, from 1.
+    pub version: u64,
+    /// When it was first written.
+    pub created: Timestamp,
+    /// When it was last written.
+    pub updated: Timestamp,
+    /// When it was last read or written.
+    pub accessed: Timestamp,
+    /// How often it was read, this read included. Reads on other nodes are seen when those have written them.
+    pub reads: u64,
+    /// Bytes of the value as JSON.
+    pub size: u64,
+    /// For how many seconds it is kept from `updated` on; `None`: until it is deleted.
+    pub ttl: Option<u64>,
+}
+
+/// Which entries to list.
+#[derive(Debug, Clone, Default)]
+pub struct PageQuery {
+    /// Only keys that begin so.
+    pub prefix: String,
+    /// Only keys after this one; empty: from the first.
+    pub after: String,
+    /// How many.
+    pub limit: usize,
+}
+
+/// A page of a namespace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// How much the whole namespace holds.
+    pub stats: MemoryStats,
+    /// The entries, without their values, in the order of their keys (by bytes).
+    pub entries: Vec<Entry>,
+    /// Whether there are more after the last one.
+    pub more: bool,
+}
+
+/// A page of the names of namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    /// The names, in their order.
+    pub names: Vec<String>,
+    /// Where to go on, where there may be more.
+    pub next: Option<String>,
+}
+
+/// A page of what was found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// The entries, with their values, each with its score from 0 to 1: see [`Pattern::score`]; where words were
+    /// searched for, the store's rank.
+    pub results: Vec<(Entry, f64)>,
+    /// How many there are on all pages.
+    pub total: u64,
+}
+
+/// The memory bank of an engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Memory {
+    engine: Engine,
+}
+
+impl Engine {
+    /// The memory bank.
+    pub fn memory(&self) -> Memory {
+        Memory { engine: self.clone() }
+    }
+}
+
+impl Memory {
+    /// Its limits.
+    pub fn limits(&self) -> &MemoryLimits {
+        &self.engine.0.options.memory
+    }
+
+    /// The entry of that key. Counts as a read.
+    pub async fn get(&self, caller: &Caller, namespace: &str, key: &str) -> Result<Option<Entry>, BankError> {
+        let key = self.named(caller, namespace, key)?;
+        self.allow(caller, Action::Read, namespace, "memory.get", &data_uri(namespace, &key.key))?;
+        let now = self.now();
+        let reads = &self.engine.0.reads;
+        reads.make_room(&self.engine.0).await;
+        let _steady = reads.steady().await;
+        let Some(found) = self.knowledge().memory(&key, now).await? else { return Ok(None) };
+        reads.add(&key, now);
+        entry(found, Some((reads, &key))).map(Some)
+    }
+
+    /// Writes an entry, kept for `ttl` (whole seconds) from now on, or until it is deleted.
+    pub async fn store(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        key: &str,
+        value: &Value,
+        ttl: Option<Duration>,
+        expected: Expect,
+    ) -> Result<MemoryStored, BankError> {
+        let key = self.named(caller, namespace, key)?;
+        self.allow(caller, Action::Write, namespace, "memory.store", &data_uri(namespace, &key.key))?;
+        self.put(key, value, ttl, expected).await
+    }
+
+    /// Writes an entry that comes from an export. The caller has been let through by [`Memory::begin_import`].
+    async fn put(
+        &self,
+        key: MemoryKey,
+        value: &Value,
+        ttl: Option<Duration>,
+        expected: Expect,
+    ) -> Result<MemoryStored, BankError> {
+        let limits = self.limits();
+        let json = self.check_value(value)?;
+        limits.check_ttl(ttl)?;
+        let put = MemoryPut {
+            text: text::extract(value),
+            value: json,
+            ttl_ms: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+            expected,
+            now: self.now(),
+            max_entries: limits.entries_per_namespace,
+            max_bytes: limits.bytes_per_tenant,
+            key: key.clone(),
+        };
+        let stored = self.knowledge().put_memory(put).await.map_err(|error| self.refusal(error))?;
+        if stored.version == 1 {
+            // Reads of an earlier entry of that name are not this one's.
+            self.engine.0.reads.forget(&key);
+        }
+        self.engine.0.memory_changed(&key);
+        Ok(stored)
+    }
+
+    /// What [`Memory::store`] would say about a value, without writing it; the value as JSON.
+    pub fn check_value(&self, value: &Value) -> Result<String, BankError> {
+        let limits = self.limits();
+        limits.check_depth(value)?;
+        let json = serde_json::to_string(value)
+            .map_err(|error| BankError::invalid("value", format!("cannot be written as JSON: {error}")))?;
+        limits.check_size(json.len())?;
+        Ok(json)
+    }
+
+    /// What it would say about the rest.
+    pub fn check_entry(&self, namespace: &str, key: &str, ttl: Option<Duration>) -> Result<(), BankError> {
+        let limits = self.limits();
+        limits.check_namespace(namespace)?;
+        limits.check_key(key)?;
+        limits.check_ttl(ttl)
+    }
+
+    /// Forgets an entry; the version it had, if there was one. Under `expected` only if it is at that version.
+    pub async fn delete(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        key: &str,
+        expected: Option<u64>,
+    ) -> Result<Option<u64>, BankError> {
+        let key = self.named(caller, namespace, key)?;
+        self.allow(caller, Action::Write, namespace, "memory.delete", &data_uri(namespace, &key.key))?;
+        let deleted = self.knowledge().delete_memory(&key, expected, self.now()).await;
+        let deleted = deleted.map_err(|error| self.refusal(error))?;
+        if deleted.is_some() {
+            self.engine.0.reads.forget(&key);
+            self.engine.0.memory_changed(&key);
+        }
+        Ok(deleted)
+    }
+
+    /// Forgets all entries of a namespace; how many there were. Whatever is written meanwhile may stay.
+    pub async fn clear(&self, caller: &Caller, namespace: &str) -> Result<u64, BankError> {
+        self.limits().check_namespace(namespace)?;
+        self.allow(caller, Action::Write, namespace, "memory.clear", &keys_uri(namespace))?;
+        let tenant = caller.tenant();
+        let mut cleared = 0;
+        loop {
+            let some = self.knowledge().clear_memory(tenant, namespace, CLEARED_AT_ONCE).await;
+            let some = match some {
+                Ok(some) => some,
+                Err(error) => {
+                    self.cleared(tenant, namespace, cleared);
+                    return Err(error.into());
+                }
+            };
+            cleared += some;
+            if some == 0 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        self.cleared(tenant, namespace, cleared);
+        Ok(cleared)
+    }
+
+    fn cleared(&self, tenant: &str, namespace: &str, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.engine.0.reads.forget_all(tenant, namespace);
+        self.engine.changed_within(tenant, &address::data_prefix(namespace));
+        self.engine.0.namespace_changed(tenant, namespace);
+    }
+
+    /// How much a namespace holds; `None` where it holds nothing.
+    pub async fn stats(&self, caller: &Caller, namespace: &str) -> Result<Option<MemoryStats>, BankError> {
+        self.limits().check_namespace(namespace)?;
+        self.allow(caller, Action::Read, namespace, "memory.list", &keys_uri(namespace))?;
+        Ok(self.knowledge().memory_stats(caller.tenant(), namespace, self.now()).await?)
+    }
+
+    /// The namespaces that hold something, from `after` on, that begin with `prefix`, as far as the caller may read
+    /// them.
+    pub async fn namespaces(
+        &self,
+        caller: &Caller,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<Namespaces, BankError> {
+        let limits = self.limits();
+        limits.check_namespace_part("prefix", prefix)?;
+        limits.check_namespace_part("after", after)?;
+        limits.check_limit(limit, limits.keys_page, "keys_page")?;
+        self.engine.allow_some(
+            caller,
+            &Access {
+                action: Action::Read,
+                kind: Kind::Memory,
+                name: "*",
+                operation: "memory.list",
+                resource: &"memory://namespace/",
+            },
+        )?;
+        let (mut names, mut after, mut scanned) = (vec![], after.to_owned(), 0);
+        while scanned < NAMESPACES_SCANNED {
+            let page = self
+                .knowledge()
+                .namespaces(caller.tenant(), prefix, &after, NAMESPACES_AT_ONCE, self.now())
+                .await?;
+            let count = page.len();
+            scanned += count;
+            for name in page {
+                after.clone_from(&name);
+                if caller.may(Action::Read, Kind::Memory, &name) {
+                    if names.len() == limit {
+                        let next = names.last().cloned();
+                        return Ok(Namespaces { names, next });
+                    }
+                    names.push(name);
+                }
+            }
+            if count < NAMESPACES_AT_ONCE {
+                return Ok(Namespaces { names, next: None });
+            }
+        }
+        Ok(Namespaces { names, next: Some(after) })
+    }
+
+    /// A page of a namespace, with how much all of it holds; `None` where it holds nothing.
+    pub async fn page(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        query: &PageQuery,
+    ) -> Result<Option<Page>, BankError> {
+        let uri = || keys_uri(namespace);
+        self.check_page(namespace, query)?;
+        self.allow(caller, Action::Read, namespace, "memory.list", &uri())?;
+        let now = self.now();
+        let stats = self.knowledge().memory_stats(caller.tenant(), namespace, now).await?;
+        let Some(stats) = stats else { return Ok(None) };
+        let (entries, more) = self.entries(caller, namespace, query, false, now).await?;
+        Ok(Some(Page { stats, entries, more }))
+    }
+
+    /// A page of a namespace with the values, of which there are at most so many bytes (or one, whatever its
+    /// size); and whether there are more.
+    pub async fn export(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        query: &PageQuery,
+        bytes: u64,
+    ) -> Result<(Vec<Entry>, bool), BankError> {
+        self.check_page(namespace, query)?;
+        self.allow(caller, Action::Read, namespace, "memory.export", &keys_uri(namespace))?;
+        let now = self.now();
+        // First the sizes, so that no more is read than may be told.
+        let (sizes, more) = self.entries(caller, namespace, query, false, now).await?;
+        let mut sum = 0;
+        let fits = |entry: &&Entry| {
+            sum += entry.size;
+            sum <= bytes
+        };
+        let count = sizes.iter().take_while(fits).count().max(1).min(sizes.len());
+        if count == 0 {
+            return Ok((vec![], false));
+        }
+        let query = PageQuery { limit: count, ..query.clone() };
+        let cut = count < sizes.len();
+        let (entries, _) = self.entries(caller, namespace, &query, true, now).await?;
+        Ok((entries, more || cut))
+    }
+
+    /// Lets a caller through who is about to write what was exported.
+    pub fn begin_import(&self, caller: &Caller, namespace: &str) -> Result<Import, BankError> {
+        self.limits().check_namespace(namespace)?;
+        self.allow(caller, Action::Write, namespace, "memory.import", &keys_uri(namespace))?;
+        Ok(Import { memory: self.clone(), tenant: caller.tenant().into(), namespace: namespace.into() })
+    }
+
+    /// Searches a namespace; the pages have `limit` results and are counted from 1.
+    pub async fn search(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        what: &Sought,
+        page: u32,
+        limit: usize,
+    ) -> Result<Found, BankError> {
+        let limits = self.limits();
+        limits.check_namespace(namespace)?;
+        let (pattern, what) = match what {
+            Sought::Keys(text) => (Some(Pattern::parse(text, limits)?), Sought::Keys(text.clone())),
+            Sought::Words(given) => (None, Sought::Words(limits.check_words(given)?)),
+        };
+        limits.check_limit(limit, limits.search_page, "search_page")?;
+        let Some(before) = page.checked_sub(1) else {
+            return Err(BankError::invalid("page", "pages are counted from 1"));
+        };
+        self.allow(caller, Action::Read, namespace, "memory.search", &search_uri(namespace))?;
+        let tenant = caller.tenant().to_owned();
+        let offset = u64::from(before) * limit as u64;
+        let query = MemorySearch {
+            tenant: tenant.clone(),
+            namespace: namespace.to_owned(),
+            what,
+            offset,
+            limit,
+            now: self.now(),
+        };
+        let reads = &self.engine.0.reads;
+        let _steady = reads.steady().await;
+        let found = self.knowledge().search_memory(&query).await?;
+        let mut results = Vec::with_capacity(found.entries.len());
+        for (found, rank) in found.entries {
+            let score = match &pattern {
+                Some(pattern) => pattern.score(&found.key),
+                None => pattern::rounded(rank.unwrap_or_default().clamp(0.0, 1.0)),
+            };
+            let key =
+                MemoryKey { tenant: tenant.clone(), namespace: namespace.to_owned(), key: found.key.clone() };
+            results.push((entry(found, Some((reads, &key)))?, score));
+        }
+        Ok(Found { results, total: found.total })
+    }
+
+    fn check_page(&self, namespace: &str, query: &PageQuery) -> Result<(), BankError> {
+        let limits = self.limits();
+        limits.check_namespace(namespace)?;
+        limits.check_key_part("prefix", &query.prefix)?;
+        limits.check_key_part("after", &query.after)?;
+        limits.check_limit(query.limit, limits.keys_page, "keys_page")
+    }
+
+    async fn entries(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        query: &PageQuery,
+        values: bool,
+        now: Timestamp,
+    ) -> Result<(Vec<Entry>, bool), BankError> {
+        let tenant = caller.tenant();
+        let asked = MemoryPageQuery {
+            tenant: tenant.to_owned(),
+            namespace: namespace.to_owned(),
+            prefix: query.prefix.clone(),
+            after: query.after.clone(),
+            // One more says whether there are more.
+            limit: query.limit + usize::from(!values),
+            values,
+            now,
+        };
+        let reads = &self.engine.0.reads;
+        let _steady = reads.steady().await;
+        let mut found = self.knowledge().memory_page(&asked).await?;
+        let more = found.len() > query.limit;
+        found.truncate(query.limit);
+        let merged = |found: MemoryEntry| {
+            let (tenant, namespace, key) = (tenant.to_owned(), namespace.to_owned(), found.key.clone());
+            entry(found, Some((reads, &MemoryKey { tenant, namespace, key })))
+        };
+        Ok((found.into_iter().map(merged).collect::<Result<_, _>>()?, more))
+    }
+
+    fn named(&self, caller: &Caller, namespace: &str, key: &str) -> Result<MemoryKey, BankError> {
+        self.limits().check_namespace(namespace)?;
+        self.limits().check_key(key)?;
+        Ok(MemoryKey { tenant: caller.tenant().into(), namespace: namespace.into(), key: key.into() })
+    }
+
+    fn allow(
+        &self,
+        caller: &Caller,
+        action: Action,
+        namespace: &str,
+        operation: &'static str,
+        uri: &str,
+    ) -> Result<(), BankError> {
+        let access = Access { action, kind: Kind::Memory, name: namespace, operation, resource: &uri };
+        Ok(self.engine.allow(caller, &access)?)
+    }
+
+    fn refusal(&self, error: crate::knowledge::MemoryError) -> BankError {
+        BankError::from_store(error, self.limits())
+    }
+
+    fn knowledge(&self) -> &dyn Knowledge {
+        self.engine.0.store.knowledge()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.engine.0.clock.now()
+    }
+}
+
+/// A caller who was let through to write what was exported.
+pub struct Import {
+    memory: Memory,
+    tenant: String,
+    namespace: String,
+}
+
+impl Import {
+    /// Which of these keys there are, which is no read of them.
+    pub async fn exists(&self, key: &str) -> Result<bool, BankError> {
+        self.memory.limits().check_key(key)?;
+        let found = self.memory.knowledge().memory(&self.key(key), self.memory.now()).await?;
+        Ok(found.is_some())
+    }
+
+    /// Writes one entry, as [`Memory::store`] does.
+    pub async fn store(
+        &self,
+        key: &str,
+        value: &Value,
+        ttl: Option<Duration>,
+        expected: Expect,
+    ) -> Result<MemoryStored, BankError> {
+        self.memory.limits().check_key(key)?;
+        self.memory.put(self.key(key), value, ttl, expected).await
+    }
+
+    fn key(&self, key: &str) -> MemoryKey {
+        MemoryKey { tenant: self.tenant.clone(), namespace: self.namespace.clone(), key: key.into() }
+    }
+}
+
+impl Inner {
+    /// Tells whoever follows it that an entry is another one now, or gone.
+    pub(crate) fn memory_changed(&self, key: &MemoryKey) {
+        self.changed(&key.tenant, &data_uri(&key.namespace, &key.key));
+        self.namespace_changed(&key.tenant, &key.namespace);
+    }
+
+    /// Tells whoever follows the keys of a namespace, any page of them, or a search there.
+    pub(crate) fn namespace_changed(&self, tenant: &str, namespace: &str) {
+        self.changed_within(tenant, &keys_uri(namespace));
+        self.changed_within(tenant, &search_uri(namespace));
+    }
+}
+
+/// An entry as it is shown: with the reads that the store does not know of yet.
+fn entry(found: MemoryEntry, reads: Option<(&Reads, &MemoryKey)>) -> Result<Entry, BankError> {
+    let value = match found.value.as_str() {
+        "" => Value::Null,
+        json => serde_json::from_str(json).map_err(|error| {
+            Error::Internal(format!("the value of {:?} cannot be read back: {error}", found.key))
+        })?,
+    };
+    let (mut accessed, mut count) = (found.accessed_at, found.reads);
+    if let Some((more, at)) = reads.and_then(|(reads, key)| reads.of(key)) {
+        count += more;
+        accessed = accessed.max(at);
+    }
+    Ok(Entry {
+        key: found.key,
+        value,
+        version: found.version,
+        created: found.created_at,
+        updated: found.updated_at,
+        accessed,
+        reads: count,
+        size: found.size,
+        ttl: found.ttl_ms.map(|ttl| ttl / 1_000),
+    })
+}

@@ -1,0 +1,70 @@
+//! How resources of the memory bank are addressed. One place makes the addresses, so that followers and writers
+//! mean the same.
+
+use std::collections::BTreeMap;
+
+use crate::surface::expand;
+
+/// The keys of a namespace.
+pub const KEYS_TEMPLATE: &str = "memory://namespace/{namespace}/keys{?after,limit,prefix}";
+/// One entry.
+pub const DATA_TEMPLATE: &str = "memory://data/{namespace}/{key}";
+/// A search in a namespace.
+pub const SEARCH_TEMPLATE: &str = "memory://search/{namespace}{?pattern,text,page,limit}";
+
+/// The address of an entry.
+pub fn data_uri(namespace: &str, key: &str) -> String {
+    made(DATA_TEMPLATE, &[("namespace", namespace), ("key", key)])
+}
+
+/// The address of the keys of a namespace. Pages of it begin so, too.
+pub fn keys_uri(namespace: &str) -> String {
+    made(KEYS_TEMPLATE, &[("namespace", namespace)])
+}
+
+/// The address of the page of keys after one.
+pub fn keys_page_uri(namespace: &str, prefix: &str, after: &str, limit: usize) -> String {
+    let limit = limit.to_string();
+    let mut values = vec![("namespace", namespace), ("after", after), ("limit", &limit)];
+    if !prefix.is_empty() {
+        values.push(("prefix", prefix));
+    }
+    made(KEYS_TEMPLATE, &values)
+}
+
+/// How the addresses of all searches in a namespace begin.
+pub fn search_uri(namespace: &str) -> String {
+    made(SEARCH_TEMPLATE, &[("namespace", namespace)]) + "?"
+}
+
+/// How the addresses of all entries of a namespace begin.
+pub(super) fn data_prefix(namespace: &str) -> String {
+    data_uri(namespace, "")
+}
+
+fn made(template: &str, values: &[(&str, &str)]) -> String {
+    let values: BTreeMap<String, String> =
+        values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    expand(template, &values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::surface::matches;
+
+    #[test]
+    fn an_address_leads_back_to_its_names() {
+        for name in ["plain", "a/b", "task:1", "50%", "..%2f", "../..", "a b", "größe", "?x=1", "#x", "{key}"]
+        {
+            let found = matches(DATA_TEMPLATE, &data_uri(name, name)).unwrap_or_default();
+            assert_eq!((found["namespace"].as_str(), found["key"].as_str()), (name, name));
+            let page = keys_page_uri(name, name, name, 7);
+            assert!(page.starts_with(&keys_uri(name)), "{page}");
+            let found = matches(KEYS_TEMPLATE, &page).unwrap_or_default();
+            assert_eq!((found["after"].as_str(), found["limit"].as_str()), (name, "7"));
+        }
+        assert_eq!(search_uri("a b"), "memory://search/a%20b?");
+        assert_eq!(data_prefix("a"), "memory://data/a/");
+    }
+}

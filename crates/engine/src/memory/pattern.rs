@@ -1,0 +1,128 @@
+//! Patterns of keys, and how well a key fits one.
+//!
+//! `*` stands for any characters, `?` for one, `[abc]`, `[a-z]` and `[!a]` for one of (or not of) these; all else
+//! stands for itself. The store does the matching. The score of a key that fits is the share of its characters
+//! that the pattern says literally; so a key that the pattern spells out has 1, and `*` alone gives 0.
+
+use super::{BankError, MemoryLimits};
+
+/// A pattern that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    literals: usize,
+}
+
+impl Pattern {
+    /// Reads a pattern.
+    pub fn parse(text: &str, limits: &MemoryLimits) -> Result<Self, BankError> {
+        let wrong = |why: String| Err(BankError::invalid("pattern", why));
+        if text.is_empty() {
+            return wrong("must not be empty; * finds all keys".into());
+        }
+        if text.len() > limits.pattern_bytes {
+            return wrong(format!(
+                "has {} bytes, and may have {} (pattern_bytes)",
+                text.len(),
+                limits.pattern_bytes
+            ));
+        }
+        if let Some(c) = text.chars().find(|c| c.is_control()) {
+            return wrong(format!("has the control character U+{:04X} in it", u32::from(c)));
+        }
+        let (mut literals, mut stars) = (0, 0);
+        let mut rest = text.chars();
+        while let Some(c) = rest.next() {
+            match c {
+                '*' => stars += 1,
+                '?' => {}
+                '[' => {
+                    let Some(one) = class(&mut rest) else {
+                        return wrong(
+                            "has a [ that is not closed; write [[] for the character itself".into(),
+                        );
+                    };
+                    literals += usize::from(one);
+                }
+                _ => literals += 1,
+            }
+        }
+        if stars > limits.pattern_stars {
+            return wrong(format!(
+                "has {stars} stars, and may have {} (pattern_stars)",
+                limits.pattern_stars
+            ));
+        }
+        Ok(Self { literals })
+    }
+
+    /// How well a key fits that is known to fit: from 0 to 1, to four digits.
+    pub fn score(&self, key: &str) -> f64 {
+        let length = key.chars().count().max(1);
+        rounded((self.literals as f64 / length as f64).min(1.0))
+    }
+}
+
+/// Reads on to the end of a class; whether it says exactly one character. `None`: it has no end.
+fn class(rest: &mut std::str::Chars<'_>) -> Option<bool> {
+    let mut first = rest.next()?;
+    let negated = matches!(first, '!' | '^');
+    if negated {
+        first = rest.next()?;
+    }
+    // A bracket that stands first is one of the characters.
+    let _ = first;
+    let mut count = 1;
+    loop {
+        match rest.next()? {
+            ']' => return Some(count == 1 && !negated),
+            _ => count += 1,
+        }
+    }
+}
+
+/// To four digits.
+pub(super) fn rounded(score: f64) -> f64 {
+    (score * 10_000.0).round() / 10_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: &str, key: &str, expected: f64) {
+        let parsed = Pattern::parse(pattern, &MemoryLimits::default());
+        assert_eq!(parsed.map(|parsed| parsed.score(key)).ok(), Some(expected), "{pattern} {key}");
+    }
+
+    #[test]
+    fn the_score_is_the_share_of_characters_that_were_said() {
+        check("task:123:specification", "task:123:specification", 1.0);
+        check("*", "anything", 0.0);
+        // 19 of 22 characters.
+        check("task:*:specification", "task:123:specification", 0.8636);
+        check("a?c", "abc", 0.6667);
+        check("a[bx]c", "abc", 0.6667);
+        check("a[!x]c", "abc", 0.6667);
+        check("a[*]c", "a*c", 1.0);
+        check("[[]a]", "[a]", 1.0);
+        check("[]]", "]", 1.0);
+        check("grö*", "größe", 0.6);
+    }
+
+    #[test]
+    fn a_pattern_that_cannot_be_used_is_refused() {
+        for (pattern, word) in [
+            ("", "empty"),
+            ("[abc", "not closed"),
+            ("[]", "not closed"),
+            ("[!]", "not closed"),
+            ("a\nb", "U+000A"),
+            ("*a*a*a*a*a*a*a*a*", "pattern_stars"),
+            (&"x".repeat(257), "pattern_bytes"),
+        ] {
+            let error = Pattern::parse(pattern, &MemoryLimits::default()).unwrap_err().to_string();
+            assert!(error.starts_with("pattern: ") && error.contains(word), "{pattern}: {error}");
+        }
+        assert!(Pattern::parse("********", &MemoryLimits::default()).is_ok());
+    }
+}

@@ -1,0 +1,177 @@
+//! The memory bank as resources: the keys of a namespace, an entry, a search.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    Caller, Kind, Surface,
+    clock::Timestamp,
+    memory::{DATA_TEMPLATE, KEYS_TEMPLATE, PageQuery, SEARCH_TEMPLATE, keys_page_uri},
+    surface::{HandlerError, Request, ResourceContent, ResourceProfile, Said, Template},
+};
+use serde_json::Value;
+
+use super::{MemoryBank, schemas, shapes, sought};
+use crate::resource::{About, CachePolicy, content, profile};
+
+/// Results on a page of a search when nothing else is asked for.
+pub(super) const SEARCH_LIMIT: usize = 10;
+/// Values that are offered to complete what is typed.
+const COMPLETIONS: usize = 100;
+
+type Found = Result<Said<Vec<ResourceContent>>, HandlerError>;
+
+pub(super) fn offer(bank: &Arc<MemoryBank>, surface: &Surface) {
+    surface.add_template(Keys(Arc::clone(bank)));
+    surface.add_template(Data(Arc::clone(bank)));
+    surface.add_template(Search(Arc::clone(bank)));
+}
+
+struct Keys(Arc<MemoryBank>);
+
+#[async_trait]
+impl Template for Keys {
+    fn profile(&self) -> ResourceProfile {
+        let description = "The keys of a namespace in their order, with when they were written and read, their \
+            sizes in bytes and for how many seconds they are kept. A page has up to 1000 keys, and where there are \
+            more, `next` is the address of the next.";
+        profile(KEYS_TEMPLATE, "memory-keys", description, CachePolicy::Dynamic)
+    }
+
+    async fn read(&self, uri: &str, request: Request) -> Found {
+        only(&request, &["after", "limit", "prefix"])?;
+        let namespace = request.text("namespace").unwrap_or_default();
+        let memory = self.0.memory();
+        let query = PageQuery {
+            prefix: request.text("prefix").unwrap_or_default().to_owned(),
+            after: request.text("after").unwrap_or_default().to_owned(),
+            limit: number(&request, "limit", memory.limits().keys_page)?,
+        };
+        let page = memory.page(&request.caller, namespace, &query).await?;
+        let page = page.ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
+        let last = page.entries.last().filter(|_| page.more);
+        let next = last.map(|last| keys_page_uri(namespace, &query.prefix, &last.key, query.limit));
+        let value = shapes::keys(namespace, &page.stats, &page.entries, next);
+        Ok(self.0.content(&request.caller, uri, namespace, schemas::KEYS, page.stats.newest, &value))
+    }
+
+    async fn complete(&self, caller: &Caller, variable: &str, typed: &str, known: &Known) -> Vec<String> {
+        self.0.complete(caller, variable, typed, known).await
+    }
+}
+
+struct Data(Arc<MemoryBank>);
+
+#[async_trait]
+impl Template for Data {
+    fn profile(&self) -> ResourceProfile {
+        let description = "A value of the memory bank, with when it was written and read, how often it was read, \
+            its version, its size in bytes and for how many seconds it is kept. Namespace and key are \
+            percent-encoded, each as one part of the path.";
+        profile(DATA_TEMPLATE, "memory-data", description, CachePolicy::Dynamic)
+    }
+
+    async fn read(&self, uri: &str, request: Request) -> Found {
+        let namespace = request.text("namespace").unwrap_or_default();
+        let key = request.text("key").unwrap_or_default();
+        let entry = self.0.memory().get(&request.caller, namespace, key).await?;
+        let entry = entry.ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
+        let value = shapes::data(namespace, &entry);
+        Ok(self.0.content(&request.caller, uri, namespace, schemas::DATA, entry.updated, &value))
+    }
+
+    async fn complete(&self, caller: &Caller, variable: &str, typed: &str, known: &Known) -> Vec<String> {
+        self.0.complete(caller, variable, typed, known).await
+    }
+}
+
+struct Search(Arc<MemoryBank>);
+
+#[async_trait]
+impl Template for Search {
+    fn profile(&self) -> ResourceProfile {
+        let description = "Searches a namespace: by `pattern` in its keys (* any characters, ? one, [abc] one of \
+            these), scored by the share of a key's characters that the pattern says literally; or by `text`, for \
+            values with all of these words in them, scored by the store's rank. The best come first, `limit` \
+            results (10, at most 100) on a `page` (from 1).";
+        profile(SEARCH_TEMPLATE, "memory-search", description, CachePolicy::Dynamic)
+    }
+
+    async fn read(&self, uri: &str, request: Request) -> Found {
+        only(&request, &["pattern", "text", "page", "limit"])?;
+        let namespace = request.text("namespace").unwrap_or_default();
+        let said = (request.text("pattern"), request.text("text"));
+        let what = sought(said.0, said.1)?;
+        let (page, limit) = (number(&request, "page", 1)?, number(&request, "limit", SEARCH_LIMIT)?);
+        let (memory, caller) = (self.0.memory(), &request.caller);
+        let found = memory.search(caller, namespace, &what, page, limit).await?;
+        let redactor = self.0.engine.redactor();
+        let value = shapes::found(redactor, namespace, said, &found, page, limit);
+        let newest = found.results.iter().map(|(entry, _)| entry.updated).max();
+        // Where there is nothing, that is how it is now.
+        let modified = newest.unwrap_or_else(|| self.0.engine.clock().now());
+        Ok(self.0.content(caller, uri, namespace, schemas::SEARCH, modified, &value))
+    }
+
+    async fn complete(&self, caller: &Caller, variable: &str, typed: &str, known: &Known) -> Vec<String> {
+        self.0.complete(caller, variable, typed, known).await
+    }
+}
+
+type Known = BTreeMap<String, String>;
+
+impl MemoryBank {
+    fn content(
+        &self,
+        caller: &Caller,
+        uri: &str,
+        namespace: &str,
+        schema: &str,
+        modified: Timestamp,
+        value: &Value,
+    ) -> Said<Vec<ResourceContent>> {
+        let policy = CachePolicy::Dynamic;
+        let about = About { kind: Kind::Memory, name: namespace, schema, modified, policy };
+        Said::Done(vec![content(self.engine.catalog().surface(), caller, uri, &about, value)])
+    }
+
+    /// Namespaces, or keys of the one that is chosen, as far as the caller may read them. What cannot be looked up
+    /// has no completions.
+    async fn complete(&self, caller: &Caller, variable: &str, typed: &str, known: &Known) -> Vec<String> {
+        let memory = self.memory();
+        match (variable, known.get("namespace")) {
+            ("namespace", _) => {
+                let names = memory.namespaces(caller, typed, "", COMPLETIONS).await;
+                names.map(|page| page.names).unwrap_or_default()
+            }
+            ("key", Some(namespace)) => {
+                let query = PageQuery { prefix: typed.to_owned(), after: String::new(), limit: COMPLETIONS };
+                let page = memory.page(caller, namespace, &query).await.ok().flatten();
+                page.map_or(vec![], |page| page.entries.into_iter().map(|entry| entry.key).collect())
+            }
+            _ => vec![],
+        }
+    }
+}
+
+/// Refuses a query that has other names in it than these.
+fn only(request: &Request, known: &[&str]) -> Result<(), HandlerError> {
+    let mut names = request.arguments.keys().filter(|name| *name != "namespace");
+    match names.find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(HandlerError::Invalid(format!(
+            "{name:?}: this resource takes no query of that name; it takes {}",
+            known.join(", ")
+        ))),
+    }
+}
+
+/// A number of the query. Whether it is too large, the engine says.
+fn number<T: std::str::FromStr>(request: &Request, name: &str, default: T) -> Result<T, HandlerError> {
+    match request.text(name) {
+        None => Ok(default),
+        Some(text) => text
+            .parse()
+            .map_err(|_| HandlerError::Invalid(format!("{name}: a whole number from 1, not {text:?}"))),
+    }
+}

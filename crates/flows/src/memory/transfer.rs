@@ -1,0 +1,254 @@
+//! Out of the memory bank and into it, as JSON Lines: one `{"key", "value", "ttl", "created"}` per line.
+//!
+//! An import is checked whole before anything of it is written. `ttl` begins anew with the import, and `created`
+//! is there for people: an entry that is imported is created then.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use nuncio_engine::{
+    Memory, MemoryLimits,
+    knowledge::Expect,
+    memory::{BankError, Import, PageQuery},
+    surface::{Block, HandlerError, Request, Said, ToolOutput, ToolProfile},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    MemoryBank, MemoryOptions, schemas,
+    tools::{Answer, Hints, READS, WRITES, arguments, hints, limit, namespace, said},
+};
+use crate::resource::iso;
+
+/// Writes of an import that are under way at once; the store makes them durable together.
+const AT_ONCE: usize = 32;
+/// Errors that are told one by one.
+const TOLD: usize = 100;
+
+pub(super) fn export_profile(limits: &MemoryLimits) -> ToolProfile {
+    let profile = ToolProfile::new(
+        "memory_export",
+        "Returns entries of a namespace with their values as JSON Lines, one {key, value, ttl, created} per line, in \
+         the order of their keys. Where there are more, next is what to give as after for the next part. \
+         memory_import takes the lines back.",
+    );
+    let input = schemas::object(&[
+        ("namespace", namespace(limits)),
+        ("after?", schemas::described("string", "Only keys after this one.")),
+        ("limit?", limit(limits.keys_page, limits.keys_page)),
+    ]);
+    let output = schemas::object(&[
+        ("namespace", schemas::text()),
+        ("count", schemas::count()),
+        ("lines", schemas::described("string", "JSON Lines.")),
+        ("next?", schemas::text()),
+    ]);
+    hints(profile.input(input).output(output), READS)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Export {
+    namespace: String,
+    #[serde(default)]
+    after: String,
+    limit: Option<usize>,
+}
+
+pub(super) async fn export(bank: Arc<MemoryBank>, request: Request) -> Answer {
+    let Export { namespace, after, limit } = arguments(request.arguments)?;
+    let memory = bank.memory();
+    let limit = limit.unwrap_or(memory.limits().keys_page);
+    let query = PageQuery { prefix: String::new(), after, limit };
+    let (entries, more) =
+        memory.export(&request.caller, &namespace, &query, bank.options.export_bytes).await?;
+    let mut lines = String::new();
+    for entry in &entries {
+        let line = json!({
+            "key": entry.key,
+            "value": entry.value,
+            "ttl": entry.ttl,
+            "created": iso(entry.created),
+        });
+        lines += &line.to_string();
+        lines.push('\n');
+    }
+    let mut exported = json!({ "namespace": namespace, "count": entries.len(), "lines": lines });
+    if let Some(last) = entries.last().filter(|_| more) {
+        exported["next"] = last.key.as_str().into();
+    }
+    said(lines, exported)
+}
+
+pub(super) fn import_profile(limits: &MemoryLimits, options: &MemoryOptions) -> ToolProfile {
+    let profile = ToolProfile::new(
+        "memory_import",
+        "Writes entries from JSON Lines as memory_export returns them: {key, value, ttl?, created?} per line; created is \
+         not taken over, and ttl begins anew. All lines are checked first, and nothing is written when one is wrong. \
+         mode says what happens to a key that there is already: overwrite it, keep what is there, or fail, which \
+         writes nothing when there is one.",
+    );
+    let input = schemas::object(&[
+        ("namespace", namespace(limits)),
+        ("lines", json!({ "type": "string", "maxLength": options.import_bytes })),
+        ("mode", json!({ "enum": ["overwrite", "keep", "fail"] })),
+    ]);
+    let error = schemas::object(&[("line", schemas::count()), ("error", schemas::text())]);
+    let output = schemas::object(&[
+        ("namespace", schemas::text()),
+        ("written", schemas::count()),
+        ("kept", schemas::described("integer", "Keys that were there and stayed as they were.")),
+        ("failed", schemas::described("integer", "Lines that were not written.")),
+        ("errors", json!({ "type": "array", "items": error, "description": "The first hundred of them." })),
+    ]);
+    hints(profile.input(input).output(output), Hints { destructive: true, idempotent: true, ..WRITES })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    namespace: String,
+    lines: String,
+    mode: Mode,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    Overwrite,
+    Keep,
+    Fail,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    key: String,
+    value: Value,
+    ttl: Option<u64>,
+    #[serde(rename = "created")]
+    _created: Option<String>,
+}
+
+/// A line that can be written, or what is wrong with it.
+type Checked = Result<Line, String>;
+
+/// What came of an import.
+#[derive(Default)]
+struct Outcome {
+    written: u64,
+    kept: u64,
+    errors: Vec<(usize, String)>,
+}
+
+pub(super) async fn import(bank: Arc<MemoryBank>, request: Request) -> Answer {
+    let Given { namespace, lines, mode } = arguments(request.arguments)?;
+    let memory = bank.memory();
+    let import = memory.begin_import(&request.caller, &namespace)?;
+    let (good, errors) = read(&memory, &bank.options, &namespace, &lines)?;
+    let mut outcome = Outcome { errors, ..Outcome::default() };
+    if outcome.errors.is_empty() && mode == Mode::Fail {
+        outcome.errors = existing(&import, &good).await?;
+    }
+    if outcome.errors.is_empty() {
+        outcome = write(&import, good, mode).await;
+    }
+    outcome.errors.sort();
+    let failed = outcome.errors.len();
+    let errors = outcome.errors.iter().take(TOLD);
+    let errors: Vec<Value> = errors.map(|(line, error)| json!({ "line": line, "error": error })).collect();
+    let mut text = format!("{} written, {} kept, {failed} failed.", outcome.written, outcome.kept);
+    for (line, error) in outcome.errors.iter().take(TOLD) {
+        text += &format!("\nline {line}: {error}");
+    }
+    let structured = json!({
+        "namespace": namespace,
+        "written": outcome.written,
+        "kept": outcome.kept,
+        "failed": failed,
+        "errors": errors,
+    });
+    let content = vec![Block::Text(text)];
+    Ok(Said::Done(ToolOutput { content, structured: Some(structured), is_error: failed > 0 }))
+}
+
+/// Reads the lines, each with its number, and checks what can be checked without writing.
+#[allow(clippy::type_complexity, reason = "good lines and bad ones, each with its number")]
+fn read(
+    memory: &Memory,
+    options: &MemoryOptions,
+    namespace: &str,
+    lines: &str,
+) -> Result<(Vec<(usize, Line)>, Vec<(usize, String)>), HandlerError> {
+    let wrong = |why: String| Err(HandlerError::Invalid(format!("lines: {why}")));
+    if lines.len() > options.import_bytes {
+        let most = options.import_bytes;
+        return wrong(format!("has {} bytes, and may have {most} (import_bytes): import parts", lines.len()));
+    }
+    let numbered = || lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let count = numbered().count();
+    if count > options.import_lines {
+        let most = options.import_lines;
+        return wrong(format!("has {count} lines, and may have {most} (import_lines): import parts"));
+    }
+    let (mut good, mut bad) = (vec![], vec![]);
+    let mut keys = HashMap::new();
+    for (at, line) in numbered() {
+        match checked(memory, namespace, line) {
+            Ok(line) => {
+                if let Some(first) = keys.insert(line.key.clone(), at + 1) {
+                    bad.push((at + 1, format!("key: {:?} stands in line {first}, too", line.key)));
+                }
+                good.push((at + 1, line));
+            }
+            Err(why) => bad.push((at + 1, why)),
+        }
+    }
+    Ok((good, bad))
+}
+
+fn checked(memory: &Memory, namespace: &str, line: &str) -> Checked {
+    let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let ttl = line.ttl.map(Duration::from_secs);
+    memory.check_entry(namespace, &line.key, ttl).map_err(|error| error.to_string())?;
+    memory.check_value(&line.value).map_err(|error| error.to_string())?;
+    Ok(line)
+}
+
+/// The lines whose keys there are already.
+async fn existing(import: &Import, lines: &[(usize, Line)]) -> Result<Vec<(usize, String)>, HandlerError> {
+    let keys: Vec<(usize, String)> = lines.iter().map(|(at, line)| (*at, line.key.clone())).collect();
+    let found: Vec<Result<_, BankError>> = stream::iter(keys)
+        .map(async |(at, key)| {
+            let there = import.exists(&key).await?;
+            Ok(there.then(|| (at, format!("key: {key:?} is there already (mode fail)"))))
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    let mut errors = vec![];
+    for found in found {
+        errors.extend(found?);
+    }
+    Ok(errors)
+}
+
+async fn write(import: &Import, lines: Vec<(usize, Line)>, mode: Mode) -> Outcome {
+    let expected = if mode == Mode::Overwrite { Expect::Any } else { Expect::Absent };
+    let mut writes = stream::iter(lines)
+        .map(async |(at, line)| {
+            let ttl = line.ttl.map(Duration::from_secs);
+            (at, import.store(&line.key, &line.value, ttl, expected).await)
+        })
+        .buffer_unordered(AT_ONCE);
+    let mut outcome = Outcome::default();
+    while let Some((at, stored)) = writes.next().await {
+        match stored {
+            Ok(_) => outcome.written += 1,
+            Err(BankError::Moved { .. }) if mode == Mode::Keep => outcome.kept += 1,
+            Err(error) => outcome.errors.push((at, error.to_string())),
+        }
+    }
+    outcome
+}

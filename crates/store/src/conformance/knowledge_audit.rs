@@ -1,0 +1,122 @@
+//! The audit and the counters.
+
+use std::sync::Arc;
+
+use nuncio_engine::{
+    access::{Action, Kind},
+    clock::Timestamp,
+    knowledge::{AuditEntry, AuditQuery},
+    store::Store,
+};
+use tokio::task::JoinSet;
+
+use super::scene::at;
+
+fn line(n: i64) -> AuditEntry {
+    AuditEntry {
+        at: at(n),
+        tenant: if n % 2 == 0 { "acme" } else { "other" }.into(),
+        caller: if n % 3 == 0 { "acme/ada" } else { "acme/bob" }.into(),
+        from: (n % 5 == 0).then(|| "192.0.2.1".into()),
+        operation: format!("op.{n}"),
+        action: Action::ALL[n as usize % 3],
+        kind: Kind::ALL[n as usize % 5],
+        resource: format!("memory://namespace/{n}/é'"),
+        refused: (n % 4 == 0).then(|| "no such grant".into()),
+    }
+}
+
+fn everything() -> AuditQuery {
+    AuditQuery { limit: 1_000, ..AuditQuery::default() }
+}
+
+/// Lines come back whole, newest first, filtered and in pages; only age removes them.
+pub async fn the_audit_is_read_backwards(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let known = store.knowledge();
+    known.append_audit(vec![]).await.unwrap();
+    known.append_audit((0..20).map(line).collect()).await.unwrap();
+    known.append_audit((20..60).map(line).collect()).await.unwrap();
+    drop(store);
+    let store = open().await;
+    let known = store.knowledge();
+    let lines = async |query: AuditQuery| {
+        let found = known.audit(&query).await.unwrap();
+        assert!(found.windows(2).all(|pair| pair[0].0 > pair[1].0), "by number, downwards");
+        found.into_iter().map(|(_, entry)| entry).collect::<Vec<_>>()
+    };
+    let like = |fits: fn(&AuditEntry) -> bool| (0..60).rev().map(line).filter(fits).collect::<Vec<_>>();
+    assert_eq!(lines(everything()).await, like(|_| true));
+    let tenant = |name: &str| AuditQuery { tenant: Some(name.into()), ..everything() };
+    assert_eq!(lines(tenant("acme")).await, like(|line| line.tenant == "acme"));
+    assert_eq!(lines(tenant("nobody")).await, []);
+    let query = AuditQuery { caller: Some("acme/ada".into()), ..everything() };
+    assert_eq!(lines(query).await, like(|line| line.caller == "acme/ada"));
+    let query = AuditQuery { kind: Some(Kind::Sparc), ..everything() };
+    assert_eq!(lines(query).await, like(|line| line.kind == Kind::Sparc));
+    let query = AuditQuery { refused: true, ..tenant("acme") };
+    assert_eq!(lines(query).await, like(|line| line.refused.is_some() && line.tenant == "acme"));
+    let query = AuditQuery { since: Some(at(50)), caller: Some("acme/bob".into()), ..everything() };
+    assert_eq!(lines(query).await, like(|line| line.at >= at(50) && line.caller == "acme/bob"));
+
+    let (mut seen, mut before) = (vec![], None);
+    loop {
+        let page = known.audit(&AuditQuery { before, limit: 7, ..tenant("acme") }).await.unwrap();
+        let Some((last, _)) = page.last() else { break };
+        before = Some(*last);
+        seen.extend(page.into_iter().map(|(_, entry)| entry));
+    }
+    assert_eq!(seen, like(|line| line.tenant == "acme"), "page by page");
+
+    let newest = known.audit(&everything()).await.unwrap()[0].0;
+    assert_eq!(known.expire_audit(at(0), 100).await.unwrap(), 0, "before, not at");
+    assert_eq!(known.expire_audit(at(10), 4).await.unwrap(), 4, "as many as asked for");
+    assert_eq!(known.expire_audit(at(10), 100).await.unwrap(), 6);
+    assert_eq!(lines(everything()).await, like(|line| line.at >= at(10)));
+    assert_eq!(known.expire_audit(Timestamp(i64::MAX), 1_000).await.unwrap(), 50);
+    assert_eq!(lines(everything()).await, []);
+    known.append_audit(vec![line(1)]).await.unwrap();
+    assert!(known.audit(&everything()).await.unwrap()[0].0 > newest, "a number is never used again");
+}
+
+/// Many append at once: every line is there once.
+pub async fn audit_lines_of_many_are_all_kept(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let mut writers = JoinSet::new();
+    for n in 0..40 {
+        let store = Arc::clone(&store);
+        let lines = (n * 10..n * 10 + 10).map(line).collect();
+        writers.spawn(async move { store.knowledge().append_audit(lines).await.unwrap() });
+    }
+    writers.join_all().await;
+    let mut lines = store.knowledge().audit(&everything()).await.unwrap();
+    lines.sort_by_key(|(_, entry)| entry.at);
+    let found: Vec<_> = lines.into_iter().map(|(_, entry)| entry).collect();
+    assert_eq!(found, (0..400).map(line).collect::<Vec<_>>());
+}
+
+/// Counters add up, whoever adds, and tell their totals in the order in which they were asked.
+pub async fn usage_adds_up(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let mut nodes = JoinSet::new();
+    for n in 0..10 {
+        let store = Arc::clone(&store);
+        nodes.spawn(async move {
+            // In both orders at once.
+            let mut uses = vec![("a".to_owned(), 1), ("b".to_owned(), n), ("c é".to_owned(), 0)];
+            if n % 2 == 0 {
+                uses.reverse();
+            }
+            let totals = store.knowledge().add_usage(&uses, at(0)).await.unwrap();
+            assert_eq!(totals.len(), 3);
+            assert_eq!(totals[if n % 2 == 0 { 0 } else { 2 }], 0);
+        });
+    }
+    nodes.join_all().await;
+    let now =
+        |uses: &[(&str, u64)]| uses.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<Vec<_>>();
+    let known = store.knowledge();
+    assert_eq!(known.add_usage(&now(&[("b", 0), ("a", 5), ("d", 2)]), at(1)).await.unwrap(), [45, 15, 2]);
+    assert_eq!(known.add_usage(&now(&[("a", 1), ("a", 1)]), at(1)).await.unwrap(), [16, 17]);
+    assert_eq!(known.add_usage(&[], at(1)).await.unwrap(), [0; 0]);
+}

@@ -1,0 +1,452 @@
+//! The memory bank: entries under their versions, pages, counts, caps and the end of their time.
+
+use std::sync::Arc;
+
+use nuncio_engine::{
+    clock::Timestamp,
+    knowledge::{
+        Expect, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut, MemoryReads, MemorySearch,
+        MemoryStats, MemoryStored, Sought,
+    },
+    store::Store,
+};
+use tokio::task::JoinSet;
+
+use super::scene::{assert_is, at};
+
+/// Keys that mean something to SQL, to patterns or to paths.
+const ODD_KEYS: [&str; 16] = [
+    "100%",
+    "a_b",
+    "*",
+    "?",
+    "[x]",
+    "]",
+    "\\",
+    "a/b/c",
+    "a:b",
+    "it's",
+    "\"quoted\"",
+    "a b",
+    "ключ",
+    "東京",
+    "é",
+    "🦀",
+];
+
+/// How an entry of `acme` is named.
+pub(super) fn key(namespace: &str, key: &str) -> MemoryKey {
+    MemoryKey { tenant: "acme".into(), namespace: namespace.into(), key: key.into() }
+}
+
+/// A write of `acme` at `at(0)` that expects nothing and has room.
+pub(super) fn put(namespace: &str, name: &str, value: &str) -> MemoryPut {
+    MemoryPut {
+        key: key(namespace, name),
+        value: value.into(),
+        text: value.into(),
+        ttl_ms: None,
+        expected: Expect::Any,
+        now: at(0),
+        max_entries: 1_000_000,
+        max_bytes: 1 << 40,
+    }
+}
+
+pub(super) fn page_of(namespace: &str, now: Timestamp) -> MemoryPageQuery {
+    MemoryPageQuery {
+        tenant: "acme".into(),
+        namespace: namespace.into(),
+        prefix: String::new(),
+        after: String::new(),
+        limit: 100,
+        values: true,
+        now,
+    }
+}
+
+fn names(entries: &[MemoryEntry]) -> Vec<&str> {
+    entries.iter().map(|entry| &*entry.key).collect()
+}
+
+/// Writes that must be accepted.
+pub(super) async fn puts(store: &Arc<dyn Store>, put: MemoryPut) -> MemoryStored {
+    store.knowledge().put_memory(put).await.expect("the write is accepted")
+}
+
+/// What was written is read, with all that is known of it; an overwrite keeps what belongs to the key.
+pub async fn an_entry_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let bank = store.knowledge();
+    assert_eq!(bank.memory(&key("n", "k"), at(0)).await.unwrap(), None);
+    let first = MemoryPut { ttl_ms: Some(5_000), ..put("n", "k", "{\"a\":\"é\"}") };
+    assert_eq!(puts(&store, first).await, MemoryStored { version: 1, created_at: at(0) });
+    let mut expected = MemoryEntry {
+        key: "k".into(),
+        value: "{\"a\":\"é\"}".into(),
+        version: 1,
+        created_at: at(0),
+        updated_at: at(0),
+        accessed_at: at(0),
+        reads: 0,
+        size: 10,
+        ttl_ms: Some(5_000),
+    };
+    assert_eq!(bank.memory(&key("n", "k"), at(0)).await.unwrap().as_ref(), Some(&expected));
+    let read = |reads, ms| MemoryReads { key: key("n", "k"), reads, at: at(ms) };
+    bank.count_reads(&[read(2, 30), read(3, 20)]).await.unwrap();
+    bank.count_reads(&[MemoryReads { key: key("n", "gone"), reads: 1, at: at(1) }]).await.unwrap();
+    (expected.reads, expected.accessed_at) = (5, at(30));
+    assert_eq!(bank.memory(&key("n", "k"), at(40)).await.unwrap().as_ref(), Some(&expected));
+
+    let second = MemoryPut { now: at(50), ..put("n", "k", "[]") };
+    assert_eq!(puts(&store, second).await, MemoryStored { version: 2, created_at: at(0) });
+    expected = MemoryEntry {
+        value: "[]".into(),
+        version: 2,
+        updated_at: at(50),
+        accessed_at: at(50),
+        size: 2,
+        ttl_ms: None,
+        ..expected
+    };
+    drop(store);
+    let store = open().await;
+    let bank = store.knowledge();
+    assert_eq!(bank.memory(&key("n", "k"), at(1 << 40)).await.unwrap(), Some(expected));
+    for other in
+        [MemoryKey { tenant: "other".into(), ..key("n", "k") }, key("m", "k"), key("n", "K"), key("n", "k ")]
+    {
+        assert_eq!(bank.memory(&other, at(60)).await.unwrap(), None, "{other:?}");
+    }
+}
+
+/// Nothing is written under an expectation that does not hold.
+pub async fn an_entry_changes_under_its_version(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let bank = store.knowledge();
+    let write = |expected| bank.put_memory(MemoryPut { expected, ..put("n", "k", "1") });
+    assert_is!(write(Expect::Version(1)).await, Err(MemoryError::Moved { found: None }));
+    assert_is!(bank.memory_stats("acme", "n", at(0)).await.unwrap(), None);
+    assert_eq!(write(Expect::Absent).await.unwrap().version, 1);
+    assert_is!(write(Expect::Absent).await, Err(MemoryError::Moved { found: Some(1) }));
+    assert_is!(write(Expect::Version(2)).await, Err(MemoryError::Moved { found: Some(1) }));
+    assert_eq!(write(Expect::Version(1)).await.unwrap().version, 2);
+
+    let delete = |expected| async move { bank.delete_memory(&key("n", "k"), expected, at(1)).await };
+    assert_is!(delete(Some(1)).await, Err(MemoryError::Moved { found: Some(2) }));
+    assert_eq!(delete(Some(2)).await.unwrap(), Some(2));
+    assert_is!(delete(Some(2)).await, Err(MemoryError::Moved { found: None }));
+    assert_eq!(delete(None).await.unwrap(), None);
+    assert_eq!(write(Expect::Absent).await.unwrap().version, 1, "what was deleted begins again");
+}
+
+/// Many write one key at once: of those who expect it absent one wins, of those who expect a version, too.
+pub async fn one_of_many_writers_wins(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    for round in 0..10 {
+        for expected in [Expect::Absent, Expect::Version(1), Expect::Version(2)] {
+            let mut writers = JoinSet::new();
+            for n in 0..20 {
+                let store = Arc::clone(&store);
+                let put = MemoryPut { expected, ..put("n", &format!("k{round}"), &n.to_string()) };
+                writers.spawn(async move { (n, store.knowledge().put_memory(put).await) });
+            }
+            let mut won = vec![];
+            for (n, done) in writers.join_all().await {
+                match done {
+                    Ok(stored) => won.push((n, stored.version)),
+                    Err(MemoryError::Moved { found }) => assert!(found.is_some()),
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            let version = match expected {
+                Expect::Version(version) => version + 1,
+                _ => 1,
+            };
+            assert_eq!(won.len(), 1, "{expected:?}: {won:?}");
+            assert_eq!(won[0].1, version);
+            let entry =
+                store.knowledge().memory(&key("n", &format!("k{round}")), at(1)).await.unwrap().unwrap();
+            assert_eq!((entry.version, entry.value), (version, won[0].0.to_string()));
+        }
+    }
+    let stats = store.knowledge().memory_stats("acme", "n", at(1)).await.unwrap().unwrap();
+    assert_eq!(stats.entries, 10);
+}
+
+/// Writers of different keys who do not know of each other: nothing is lost, the counts are exact, and a cap holds.
+pub async fn counts_are_exact_under_contention(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let mut writers = JoinSet::new();
+    for n in 0..200 {
+        let store = Arc::clone(&store);
+        writers.spawn(async move {
+            let write =
+                MemoryPut { max_entries: 40, ..put("n", &format!("k{}", n % 50), &"x".repeat(n % 7)) };
+            match store.knowledge().put_memory(write).await {
+                Ok(_) => true,
+                Err(MemoryError::TooManyEntries(40)) => false,
+                Err(other) => panic!("{other:?}"),
+            }
+        });
+    }
+    let refused = writers.join_all().await.into_iter().filter(|done| !done).count();
+    assert!(refused > 0, "fifty keys do not fit");
+    let bank = store.knowledge();
+    let entries = bank.memory_page(&page_of("n", at(1))).await.unwrap();
+    let stats = bank.memory_stats("acme", "n", at(1)).await.unwrap().unwrap();
+    assert_eq!((stats.entries, entries.len()), (40, 40));
+    assert_eq!(stats.bytes, entries.iter().map(|entry| entry.value.len() as u64).sum::<u64>());
+}
+
+/// Pages go by the bytes of the keys, under a prefix and after a key; only their own namespace and tenant.
+pub async fn pages_go_by_key(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let bank = store.knowledge();
+    for name in ODD_KEYS {
+        puts(&store, put("n", name, "\"v\"")).await;
+        let elsewhere = MemoryKey { tenant: "other".into(), ..key("n", &format!("{name}x")) };
+        puts(&store, MemoryPut { key: elsewhere, ..put("", "", "1") }).await;
+        puts(&store, put("m", &format!("{name}y"), "1")).await;
+    }
+    let mut sorted = ODD_KEYS.to_vec();
+    sorted.sort_unstable();
+    let all = bank.memory_page(&page_of("n", at(1))).await.unwrap();
+    assert_eq!(names(&all), sorted);
+    for (place, name) in sorted.iter().enumerate() {
+        let entry =
+            bank.memory(&key("n", name), at(1)).await.unwrap().expect("every key is found by its name");
+        assert_eq!(entry, all[place]);
+        let query = MemoryPageQuery { after: (*name).into(), limit: 3, values: false, ..page_of("n", at(1)) };
+        let rest = bank.memory_page(&query).await.unwrap();
+        assert_eq!(names(&rest), sorted[place + 1..].iter().take(3).copied().collect::<Vec<_>>());
+        assert!(
+            rest.iter().all(|entry| entry.value.is_empty() && entry.size == 3),
+            "without values: {rest:?}"
+        );
+        let first = name.chars().next().unwrap().to_string();
+        let query = MemoryPageQuery { prefix: first.clone(), ..page_of("n", at(1)) };
+        let fitting: Vec<_> = sorted.iter().copied().filter(|name| name.starts_with(&first)).collect();
+        assert_eq!(names(&bank.memory_page(&query).await.unwrap()), fitting, "{first:?}");
+    }
+    let query = MemoryPageQuery { prefix: "a".into(), after: "a/b/c".into(), ..page_of("n", at(1)) };
+    assert_eq!(names(&bank.memory_page(&query).await.unwrap()), ["a:b", "a_b"]);
+    let query = MemoryPageQuery { prefix: "a".into(), after: "🦀".into(), ..page_of("n", at(1)) };
+    assert_eq!(names(&bank.memory_page(&query).await.unwrap()), [""; 0]);
+}
+
+/// Many keys, page by page: each once, in order; then cleared in pieces.
+pub async fn many_keys_are_paged_and_cleared(open: impl AsyncFn() -> Arc<dyn Store>) {
+    const KEYS: usize = 20_000;
+    let store = open().await;
+    let mut writers = JoinSet::new();
+    for part in 0..16 {
+        let store = Arc::clone(&store);
+        writers.spawn(async move {
+            let mut waiting = JoinSet::new();
+            for n in (part..KEYS).step_by(16) {
+                let store = Arc::clone(&store);
+                waiting.spawn(async move { puts(&store, put("n", &format!("key/{n:05}"), "12345")).await });
+                if waiting.len() >= 64 {
+                    waiting.join_next().await;
+                }
+            }
+            waiting.join_all().await;
+        });
+    }
+    writers.join_all().await;
+    puts(&store, put("m", "stays", "1")).await;
+    let bank = store.knowledge();
+    let stats = bank.memory_stats("acme", "n", at(1)).await.unwrap().unwrap();
+    assert_eq!((stats.entries, stats.bytes), (KEYS as u64, KEYS as u64 * 5));
+    let (mut seen, mut after) = (0, String::new());
+    loop {
+        let query = MemoryPageQuery { after, limit: 1_000, ..page_of("n", at(1)) };
+        let entries = bank.memory_page(&query).await.unwrap();
+        for entry in &entries {
+            assert_eq!(entry.key, format!("key/{seen:05}"));
+            seen += 1;
+        }
+        let Some(last) = entries.last() else { break };
+        after = last.key.clone();
+    }
+    assert_eq!(seen, KEYS);
+    let query = MemorySearch {
+        tenant: "acme".into(),
+        namespace: "n".into(),
+        what: Sought::Keys("key/1*9".into()),
+        offset: 995,
+        limit: 10,
+        now: at(1),
+    };
+    let found = bank.search_memory(&query).await.unwrap();
+    assert_eq!(found.total, 1_000);
+    let last: Vec<_> = found.entries.iter().map(|(entry, _)| &*entry.key).collect();
+    assert_eq!(last, ["key/19959", "key/19969", "key/19979", "key/19989", "key/19999"]);
+
+    assert_eq!(bank.clear_memory("acme", "n", 700).await.unwrap(), 700);
+    assert_eq!(bank.memory_stats("acme", "n", at(1)).await.unwrap().unwrap().entries, KEYS as u64 - 700);
+    assert_eq!(bank.clear_memory("acme", "n", KEYS).await.unwrap(), KEYS as u64 - 700);
+    assert_eq!(bank.clear_memory("acme", "n", KEYS).await.unwrap(), 0);
+    assert_eq!(bank.memory_stats("acme", "n", at(1)).await.unwrap(), None);
+    assert_eq!(bank.namespaces("acme", "", "", 10, at(1)).await.unwrap(), ["m"]);
+    assert_eq!(bank.search_memory(&query).await.unwrap().total, 0);
+}
+
+/// What an entry whose time has come looks like from everywhere: as if there were none. Sweeping changes nothing.
+pub async fn what_has_expired_is_gone_from_every_view(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let bank = store.knowledge();
+    puts(&store, MemoryPut { now: at(5), ..put("n", "stays", "apple") }).await;
+    puts(&store, MemoryPut { ttl_ms: Some(100), ..put("n", "goes", "apple pie") }).await;
+    puts(&store, MemoryPut { ttl_ms: Some(100), ..put("short", "goes", "apple") }).await;
+    puts(&store, MemoryPut { ttl_ms: Some(300), now: at(3), ..put("n", "later", "pear") }).await;
+    let sought = |what| MemorySearch {
+        tenant: "acme".into(),
+        namespace: "n".into(),
+        what,
+        offset: 0,
+        limit: 10,
+        now: at(100),
+    };
+    let views = async |now: Timestamp| {
+        let search = async |what| {
+            let found = bank.search_memory(&MemorySearch { now, ..sought(what) }).await.unwrap();
+            assert_eq!(found.total, found.entries.len() as u64);
+            let mut names: Vec<_> = found.entries.into_iter().map(|(entry, _)| entry.key).collect();
+            names.sort_unstable();
+            names
+        };
+        let stats = bank.memory_stats("acme", "n", now).await.unwrap().unwrap();
+        (
+            bank.memory(&key("n", "goes"), now).await.unwrap().is_some(),
+            names(&bank.memory_page(&page_of("n", now)).await.unwrap()).join(" "),
+            search(Sought::Keys("*".into())).await.join(" "),
+            search(Sought::Words(vec!["apple".into()])).await.join(" "),
+            (stats.entries, stats.bytes, stats.oldest, stats.newest),
+            bank.namespaces("acme", "", "", 10, now).await.unwrap().join(" "),
+            bank.memory_stats("acme", "short", now).await.unwrap().is_some(),
+        )
+    };
+    let text = |text: &str| text.to_owned();
+    let before = (
+        true,
+        text("goes later stays"),
+        text("goes later stays"),
+        text("goes stays"),
+        (3, 18, at(0), at(5)),
+        text("n short"),
+        true,
+    );
+    let after = (
+        false,
+        text("later stays"),
+        text("later stays"),
+        text("stays"),
+        (2, 9, at(3), at(5)),
+        text("n"),
+        false,
+    );
+    assert_eq!(views(at(99)).await, before);
+    assert_eq!(views(at(100)).await, after);
+    assert_eq!(bank.delete_memory(&key("short", "goes"), None, at(99)).await.unwrap(), Some(1));
+    puts(&store, MemoryPut { ttl_ms: Some(100), ..put("short", "goes", "apple") }).await;
+    assert_eq!(bank.delete_memory(&key("short", "none"), None, at(100)).await.unwrap(), None);
+
+    assert_eq!(bank.expire_memory(at(99), 10).await.unwrap(), []);
+    let mut swept = bank.expire_memory(at(100), 1).await.unwrap();
+    assert_eq!(swept.len(), 1, "as many as asked for");
+    swept.extend(bank.expire_memory(at(100), 10).await.unwrap());
+    swept.sort();
+    assert_eq!(swept, [key("n", "goes"), key("short", "goes")]);
+    assert_eq!(views(at(100)).await, after);
+    assert_eq!(bank.expire_memory(at(302), 10).await.unwrap(), []);
+    assert_eq!(bank.expire_memory(at(303), 10).await.unwrap(), [key("n", "later")]);
+}
+
+/// An entry that has expired counts as none for whoever writes, and begins again.
+pub async fn what_has_expired_begins_again(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let bank = store.knowledge();
+    let short = MemoryPut { ttl_ms: Some(100), ..put("n", "k", "12345") };
+    puts(&store, short.clone()).await;
+    puts(&store, short.clone()).await;
+    bank.count_reads(&[MemoryReads { key: key("n", "k"), reads: 7, at: at(50) }]).await.unwrap();
+    let late = |expected| MemoryPut { expected, now: at(100), ..short.clone() };
+    assert_is!(bank.put_memory(late(Expect::Version(2))).await, Err(MemoryError::Moved { found: None }));
+    assert_is!(
+        bank.delete_memory(&key("n", "k"), Some(2), at(100)).await,
+        Err(MemoryError::Moved { found: None })
+    );
+    assert_eq!(puts(&store, late(Expect::Absent)).await, MemoryStored { version: 1, created_at: at(100) });
+    let entry = bank.memory(&key("n", "k"), at(199)).await.unwrap().unwrap();
+    assert_eq!((entry.version, entry.reads, entry.created_at), (1, 0, at(100)));
+    assert_eq!(bank.expire_memory(at(199), 10).await.unwrap(), [], "its new time has not come");
+    assert_eq!(bank.delete_memory(&key("n", "k"), None, at(200)).await.unwrap(), None, "too late");
+    assert_eq!(bank.memory_stats("acme", "n", at(150)).await.unwrap(), None);
+    assert_eq!(
+        puts(&store, MemoryPut { ttl_ms: Some(u64::MAX), ..short }).await.version,
+        1,
+        "the longest time is no time that overflows"
+    );
+    assert!(bank.memory(&key("n", "k"), at(1 << 50)).await.unwrap().is_some());
+}
+
+/// Caps count what is live; what does not grow is always accepted.
+pub async fn memory_is_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let bank = store.knowledge();
+    let capped = |name: &str, value: &str, ms| MemoryPut {
+        max_entries: 2,
+        max_bytes: 10,
+        now: at(ms),
+        ..put("n", name, value)
+    };
+    puts(&store, MemoryPut { ttl_ms: Some(100), ..capped("a", "12345", 0) }).await;
+    puts(&store, capped("b", "123", 0)).await;
+    assert_is!(bank.put_memory(capped("c", "", 0)).await, Err(MemoryError::TooManyEntries(2)));
+    puts(&store, capped("a", "54321", 0)).await;
+    puts(&store, MemoryPut { ttl_ms: Some(100), ..capped("a", "1234567", 0) }).await;
+    assert_is!(bank.put_memory(capped("a", "12345678", 0)).await, Err(MemoryError::TooManyBytes(10)));
+    let elsewhere = MemoryPut { key: key("m", "k"), ..capped("", "1", 0) };
+    // The bytes are the tenant's, the entries the namespace's.
+    assert_is!(bank.put_memory(elsewhere.clone()).await, Err(MemoryError::TooManyBytes(10)));
+    let other = MemoryKey { tenant: "other".into(), ..key("m", "k") };
+    puts(&store, MemoryPut { key: other, ..elsewhere.clone() }).await;
+    puts(&store, MemoryPut { max_entries: 1, max_bytes: 1, ..capped("b", "321", 0) }).await;
+    // From 100 on `a` counts no more, swept or not.
+    puts(&store, MemoryPut { now: at(100), ..elsewhere.clone() }).await;
+    puts(&store, capped("c", "123456", 100)).await;
+    assert_is!(bank.put_memory(capped("d", "", 100)).await, Err(MemoryError::TooManyEntries(2)));
+    assert_is!(
+        bank.put_memory(MemoryPut { max_entries: 9, ..capped("d", "1", 100) }).await,
+        Err(MemoryError::TooManyBytes(10))
+    );
+    bank.expire_memory(at(100), 10).await.unwrap();
+    assert_is!(bank.put_memory(capped("d", "", 100)).await, Err(MemoryError::TooManyEntries(2)));
+    let stats = bank.memory_stats("acme", "n", at(100)).await.unwrap().unwrap();
+    assert_eq!(stats, MemoryStats { entries: 2, bytes: 9, oldest: at(0), newest: at(100) });
+    assert_eq!(bank.delete_memory(&key("n", "c"), None, at(100)).await.unwrap(), Some(1));
+    puts(&store, capped("d", "123456", 100)).await;
+}
+
+/// Namespaces are those that hold something, by name, under a prefix and after one.
+pub async fn namespaces_are_listed(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let bank = store.knowledge();
+    for namespace in ["team/b", "team", "team/a", "Zoo", "t%", "été"] {
+        puts(&store, put(namespace, "k", "1")).await;
+        let other = MemoryKey { tenant: "other".into(), ..key(&format!("{namespace}/x"), "k") };
+        puts(&store, MemoryPut { key: other, ..put("", "", "1") }).await;
+    }
+    let list = async |prefix: &str, after: &str, limit| {
+        bank.namespaces("acme", prefix, after, limit, at(1)).await.unwrap().join(" ")
+    };
+    assert_eq!(list("", "", 10).await, "Zoo t% team team/a team/b été");
+    assert_eq!(list("", "team", 2).await, "team/a team/b");
+    assert_eq!(list("team/", "", 10).await, "team/a team/b");
+    assert_eq!(list("t%", "", 10).await, "t%");
+    assert_eq!(list("team", "team/a", 10).await, "team/b");
+    assert_eq!(bank.namespaces("nobody", "", "", 10, at(1)).await.unwrap(), [""; 0]);
+}

@@ -1,0 +1,44 @@
+//! What both backends share about knowledge: what a word is, what a pattern means, and where a prefix ends. Written
+//! once, so that a search finds the same on either.
+
+mod pattern;
+mod words;
+
+pub(crate) use pattern::Pattern;
+pub(crate) use words::{words, words_in};
+
+/// The first text after all that begin with `prefix`, in the order of their bytes. `None`: there is no end to them.
+pub(crate) fn end_of(prefix: &str) -> Option<String> {
+    let mut end = prefix.to_owned();
+    while let Some(last) = end.pop() {
+        // Not every number is a character: the surrogates are not.
+        if let Some(next) = (last as u32 + 1..=char::MAX as u32).find_map(char::from_u32) {
+            end.push(next);
+            return Some(end);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_after_all_that_begin_with_it() {
+        for (prefix, end) in [
+            ("a", Some("b")),
+            ("ab/", Some("ab0")),
+            ("é", Some("ê")),
+            ("a\u{d7ff}", Some("a\u{e000}")),
+            ("a\u{10ffff}", Some("b")),
+            ("\u{10ffff}", None),
+            ("", None),
+        ] {
+            assert_eq!(end_of(prefix).as_deref(), end, "{prefix:?}");
+            if let Some(end) = end {
+                assert!(*format!("{prefix}\u{10ffff}") < *end && prefix < end);
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The audit. Triggers refuse to change a line, and to delete one before a sweep has said how old is old enough.
+
+use nuncio_engine::{
+    access::{Action, Kind},
+    clock::Timestamp,
+    knowledge::{AuditEntry, AuditQuery},
+};
+use rusqlite::{Connection, Error, Result, Row, params, types::Type};
+
+use super::{
+    super::{names::Names, read::number, session::Session},
+    whole,
+};
+
+/// Appends lines in their order.
+pub(super) fn append(session: &mut Session, entries: &[AuditEntry]) -> Result<()> {
+    let Session { conn, names, .. } = session;
+    for entry in entries {
+        let owner = names.owner_no(conn, &entry.tenant)?;
+        conn.prepare_cached(
+            "INSERT INTO audit (at, owner, caller, origin, operation, action, kind, resource, refused)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )?
+        .execute(params![
+            entry.at.0,
+            owner,
+            entry.caller,
+            entry.from,
+            entry.operation,
+            entry.action.name(),
+            entry.kind.name(),
+            entry.resource,
+            entry.refused
+        ])?;
+    }
+    Ok(())
+}
+
+/// Lines, newest first.
+pub(super) fn query(
+    conn: &Connection,
+    names: &mut Names,
+    query: &AuditQuery,
+) -> Result<Vec<(u64, AuditEntry)>> {
+    let owner = match &query.tenant {
+        None => None,
+        Some(tenant) => match names.find_owner(conn, tenant)? {
+            None => return Ok(vec![]),
+            owner => owner,
+        },
+    };
+    // A comparison that is left out costs nothing, and leaves the order to the right index.
+    let when = |given: bool, condition: &'static str| if given { condition } else { "" };
+    conn.prepare_cached(&format!(
+        "SELECT no, at, owner, caller, origin, operation, action, kind, resource, refused FROM audit
+         WHERE no < ?1 {} {} {} {} {} ORDER BY no DESC LIMIT ?6",
+        when(owner.is_some(), "AND owner = ?2"),
+        when(query.caller.is_some(), "AND caller = ?3"),
+        when(query.kind.is_some(), "AND kind = ?4"),
+        when(query.since.is_some(), "AND at >= ?5"),
+        when(query.refused, "AND refused IS NOT NULL"),
+    ))?
+    .query_map(
+        params![
+            query.before.map_or(i64::MAX, whole),
+            owner,
+            query.caller,
+            query.kind.map(Kind::name),
+            query.since.map(|since| since.0),
+            whole(query.limit as u64)
+        ],
+        |row| line(conn, names, row),
+    )?
+    .collect()
+}
+
+fn line(conn: &Connection, names: &mut Names, row: &Row<'_>) -> Result<(u64, AuditEntry)> {
+    let (action, kind): (String, String) = (row.get(6)?, row.get(7)?);
+    let entry = AuditEntry {
+        at: Timestamp(row.get(1)?),
+        tenant: names.owner(conn, row.get(2)?)?,
+        caller: row.get(3)?,
+        from: row.get(4)?,
+        operation: row.get(5)?,
+        action: Action::ALL
+            .into_iter()
+            .find(|known| known.name() == action)
+            .ok_or_else(|| unknown(6, &action))?,
+        kind: Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| unknown(7, &kind))?,
+        resource: row.get(8)?,
+        refused: row.get(9)?,
+    };
+    Ok((number(row, 0)?, entry))
+}
+
+fn unknown(column: usize, name: &str) -> Error {
+    Error::FromSqlConversionFailure(column, Type::Text, format!("the audit says {name:?}").into())
+}
+
+/// Deletes lines older than that, oldest first; how many. The horizon is back before anything else is done.
+pub(super) fn expire(session: &Session, before: Timestamp, limit: usize) -> Result<usize> {
+    let conn = &session.conn;
+    let horizon = |before: Option<i64>| {
+        conn.prepare_cached("UPDATE audit_horizon SET before = ?1")?.execute([before]).map(drop)
+    };
+    horizon(Some(before.0))?;
+    let gone = conn
+        .prepare_cached(
+            "DELETE FROM audit WHERE no IN (
+               SELECT no FROM audit INDEXED BY audit_at WHERE at < ?1 ORDER BY at LIMIT ?2)",
+        )?
+        .execute(params![before.0, whole(limit as u64)])?;
+    horizon(None)?;
+    Ok(gone)
+}

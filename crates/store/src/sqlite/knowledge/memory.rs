@@ -1,0 +1,297 @@
+//! Writing entries of the memory bank. The counts of their namespace and of their tenant change in the same job, so
+//! that nothing has to be counted; both include what has expired and is not swept yet.
+
+use nuncio_engine::{
+    clock::Timestamp,
+    knowledge::{Expect, MemoryError, MemoryKey, MemoryPut, MemoryReads, MemoryStored},
+};
+use rusqlite::{Connection, OptionalExtension as _, Result, params};
+
+use super::{
+    super::{read::number, session::Session},
+    whole,
+};
+use crate::knowledge::words_in;
+
+/// A namespace as it is kept.
+pub(super) struct Space {
+    pub(super) no: i64,
+    pub(super) entries: u64,
+    pub(super) bytes: u64,
+}
+
+/// The namespace of that name, if it holds anything.
+pub(super) fn space(conn: &Connection, owner: i64, namespace: &str) -> Result<Option<Space>> {
+    conn.prepare_cached("SELECT no, entries, bytes FROM memory_space WHERE owner = ?1 AND namespace = ?2")?
+        .query_row(params![owner, namespace], |row| {
+            Ok(Space { no: row.get(0)?, entries: number(row, 1)?, bytes: number(row, 2)? })
+        })
+        .optional()
+}
+
+/// How many entries of a namespace have expired and are not swept yet, and their bytes.
+pub(super) fn over_in(conn: &Connection, space: i64, now: Timestamp) -> Result<(u64, u64)> {
+    conn.prepare_cached(
+        "SELECT count(*), ifnull(sum(size), 0) FROM memory INDEXED BY memory_over
+         WHERE space = ?1 AND expires_at <= ?2",
+    )?
+    .query_row(params![space, now.0], |row| Ok((number(row, 0)?, number(row, 1)?)))
+}
+
+/// A row that is there, whether its time has come or not.
+struct Row {
+    no: i64,
+    version: u64,
+    created_at: Timestamp,
+    size: u64,
+    over: bool,
+}
+
+fn row(conn: &Connection, space: i64, key: &str, now: Timestamp) -> Result<Option<Row>> {
+    conn.prepare_cached(
+        "SELECT no, version, created_at, size, ifnull(expires_at <= ?3, 0) FROM memory WHERE space = ?1 AND key = ?2",
+    )?
+    .query_row(params![space, key, now.0], |row| {
+        Ok(Row {
+            no: row.get(0)?,
+            version: number(row, 1)?,
+            created_at: Timestamp(row.get(2)?),
+            size: number(row, 3)?,
+            over: row.get(4)?,
+        })
+    })
+    .optional()
+}
+
+/// Writes one, if it is as expected and there is room. Whatever is refused has written nothing.
+pub(super) fn put(session: &mut Session, put: &MemoryPut) -> Result<Result<MemoryStored, MemoryError>> {
+    let Session { conn, names, .. } = session;
+    let MemoryKey { tenant, namespace, key } = &put.key;
+    let owner = names.find_owner(conn, tenant)?;
+    let space = match owner {
+        Some(owner) => space(conn, owner, namespace)?,
+        None => None,
+    };
+    let there = match &space {
+        Some(space) => row(conn, space.no, key, put.now)?,
+        None => None,
+    };
+    let live = there.as_ref().filter(|row| !row.over);
+    let found = live.map(|row| row.version);
+    let as_expected = match put.expected {
+        Expect::Any => true,
+        Expect::Absent => found.is_none(),
+        Expect::Version(version) => found == Some(version),
+    };
+    if !as_expected {
+        return Ok(Err(MemoryError::Moved { found }));
+    }
+    let size = put.value.len() as u64;
+    if live.is_none()
+        && let Some(space) = &space
+        && let Some(entries) = too_many(conn, space, there.is_some(), put)?
+    {
+        return Ok(Err(MemoryError::TooManyEntries(entries)));
+    }
+    if size > live.map_or(0, |row| row.size)
+        && let Some(bytes) = too_much(conn, owner, there.as_ref(), put)?
+    {
+        return Ok(Err(MemoryError::TooManyBytes(bytes)));
+    }
+
+    let owner = names.owner_no(conn, tenant)?;
+    let no = write(conn, owner, space.as_ref(), there.as_ref(), put)?;
+    let (version, created_at) = live.map_or((1, put.now), |row| (row.version + 1, row.created_at));
+    conn.prepare_cached(
+        "UPDATE memory SET version = ?2, created_at = ?3, updated_at = ?4, accessed_at = ?4, size = ?5, ttl = ?6,
+           expires_at = ?7, reads = iif(?2 = 1, 0, reads) WHERE no = ?1",
+    )?
+    .execute(params![
+        no,
+        whole(version),
+        created_at.0,
+        put.now.0,
+        whole(size),
+        put.ttl_ms.map(whole),
+        put.ttl_ms.map(|ttl| put.now.0.saturating_add(whole(ttl))),
+    ])?;
+    Ok(Ok(MemoryStored { version, created_at }))
+}
+
+/// How many entries the namespace has, if one more is too many. Only then is it looked which have expired.
+fn too_many(conn: &Connection, space: &Space, replaces: bool, put: &MemoryPut) -> Result<Option<u64>> {
+    if space.entries + u64::from(!replaces) <= put.max_entries {
+        return Ok(None);
+    }
+    let entries = space.entries.saturating_sub(over_in(conn, space.no, put.now)?.0);
+    Ok((entries >= put.max_entries).then_some(entries))
+}
+
+/// How many bytes the tenant has, if with the new value it has too many.
+fn too_much(
+    conn: &Connection,
+    owner: Option<i64>,
+    there: Option<&Row>,
+    put: &MemoryPut,
+) -> Result<Option<u64>> {
+    let size = put.value.len() as u64;
+    let bytes = match owner {
+        Some(owner) => conn
+            .prepare_cached("SELECT bytes FROM memory_tenant WHERE owner = ?1")?
+            .query_row([owner], |row| number(row, 0))
+            .optional()?
+            .unwrap_or(0),
+        None => 0,
+    };
+    let replaced = there.map_or(0, |row| row.size);
+    if bytes.saturating_sub(replaced).saturating_add(size) <= put.max_bytes {
+        return Ok(None);
+    }
+    let over = conn
+        .prepare_cached(
+            "SELECT ifnull(sum(size), 0) FROM memory_space CROSS JOIN memory INDEXED BY memory_over
+               ON memory.space = memory_space.no AND expires_at <= ?2
+             WHERE owner = ?1",
+        )?
+        .query_row(params![owner, put.now.0], |row| number(row, 0))?;
+    let live = bytes.saturating_sub(over);
+    let replaced = there.filter(|row| !row.over).map_or(0, |row| row.size);
+    Ok((live.saturating_sub(replaced).saturating_add(size) > put.max_bytes).then_some(live))
+}
+
+/// Writes what it holds, counts it, and returns its number.
+fn write(
+    conn: &Connection,
+    owner: i64,
+    space: Option<&Space>,
+    there: Option<&Row>,
+    put: &MemoryPut,
+) -> Result<i64> {
+    let space = match space {
+        Some(space) => space.no,
+        None => {
+            conn.prepare_cached(
+                "INSERT INTO memory_space (owner, namespace, entries, bytes) VALUES (?1, ?2, 0, 0)",
+            )?
+            .execute(params![owner, put.key.namespace])?;
+            conn.last_insert_rowid()
+        }
+    };
+    let no = match there {
+        Some(row) => row.no,
+        None => {
+            conn.prepare_cached(
+                "INSERT INTO memory (space, key, version, created_at, updated_at, accessed_at, reads, size)
+                 VALUES (?1, ?2, 0, 0, 0, 0, 0, 0)",
+            )?
+            .execute(params![space, put.key.key])?;
+            conn.last_insert_rowid()
+        }
+    };
+    conn.prepare_cached("INSERT OR REPLACE INTO memory_value (no, value, text) VALUES (?1, ?2, ?3)")?
+        .execute(params![no, put.value, put.text])?;
+    conn.prepare_cached("INSERT OR REPLACE INTO memory_words (rowid, words) VALUES (?1, ?2)")?
+        .execute(params![no, words_in(space, &put.text)])?;
+    let bytes = whole(put.value.len() as u64) - whole(there.map_or(0, |row| row.size));
+    count(conn, owner, space, i64::from(there.is_none()), bytes)?;
+    Ok(no)
+}
+
+/// Counts entries and bytes up or down. A namespace without entries is forgotten.
+fn count(conn: &Connection, owner: i64, space: i64, entries: i64, bytes: i64) -> Result<()> {
+    conn.prepare_cached("UPDATE memory_space SET entries = entries + ?2, bytes = bytes + ?3 WHERE no = ?1")?
+        .execute(params![space, entries, bytes])?;
+    if entries < 0 {
+        conn.prepare_cached("DELETE FROM memory_space WHERE no = ?1 AND entries = 0")?.execute([space])?;
+    }
+    conn.prepare_cached(
+        "INSERT INTO memory_tenant (owner, bytes) VALUES (?1, ?2)
+         ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes",
+    )?
+    .execute(params![owner, bytes])?;
+    Ok(())
+}
+
+/// Forgets one. What has expired was not there any more, and goes, too.
+pub(super) fn delete(
+    session: &mut Session,
+    key: &MemoryKey,
+    expected: Option<u64>,
+    now: Timestamp,
+) -> Result<Result<Option<u64>, MemoryError>> {
+    let Session { conn, names, .. } = session;
+    let mut there = None;
+    if let Some(owner) = names.find_owner(conn, &key.tenant)?
+        && let Some(space) = space(conn, owner, &key.namespace)?
+        && let Some(row) = row(conn, space.no, &key.key, now)?
+    {
+        there = Some((owner, space.no, row));
+    }
+    let found = there.as_ref().filter(|(_, _, row)| !row.over).map(|(_, _, row)| row.version);
+    if expected.is_some() && expected != found {
+        return Ok(Err(MemoryError::Moved { found }));
+    }
+    if let Some((owner, space, row)) = there {
+        remove(conn, owner, space, row.no, row.size)?;
+    }
+    Ok(Ok(found))
+}
+
+fn remove(conn: &Connection, owner: i64, space: i64, no: i64, size: u64) -> Result<()> {
+    conn.prepare_cached("DELETE FROM memory_words WHERE rowid = ?1")?.execute([no])?;
+    conn.prepare_cached("DELETE FROM memory_value WHERE no = ?1")?.execute([no])?;
+    conn.prepare_cached("DELETE FROM memory WHERE no = ?1")?.execute([no])?;
+    count(conn, owner, space, -1, -whole(size))
+}
+
+/// Forgets up to `limit` of a namespace; how many.
+pub(super) fn clear(session: &mut Session, tenant: &str, namespace: &str, limit: usize) -> Result<usize> {
+    let Session { conn, names, .. } = session;
+    let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(0) };
+    let Some(space) = space(conn, owner, namespace)? else { return Ok(0) };
+    let rows: Vec<(i64, u64)> = conn
+        .prepare_cached("SELECT no, size FROM memory WHERE space = ?1 LIMIT ?2")?
+        .query_map(params![space.no, whole(limit as u64)], |row| Ok((row.get(0)?, number(row, 1)?)))?
+        .collect::<Result<_>>()?;
+    for (no, size) in &rows {
+        remove(conn, owner, space.no, *no, *size)?;
+    }
+    Ok(rows.len())
+}
+
+/// Adds to the counts of reads of what is still there.
+pub(super) fn count_reads(session: &mut Session, reads: &[MemoryReads]) -> Result<()> {
+    let Session { conn, names, .. } = session;
+    for MemoryReads { key, reads, at } in reads {
+        let Some(owner) = names.find_owner(conn, &key.tenant)? else { continue };
+        conn.prepare_cached(
+            "UPDATE memory SET reads = reads + ?4, accessed_at = max(accessed_at, ?5)
+             WHERE space = (SELECT no FROM memory_space WHERE owner = ?1 AND namespace = ?2) AND key = ?3",
+        )?
+        .execute(params![owner, key.namespace, key.key, whole(*reads), at.0])?;
+    }
+    Ok(())
+}
+
+/// Deletes those of these whose time has come; which.
+pub(super) fn expire(session: &mut Session, rows: &[i64], now: Timestamp) -> Result<Vec<MemoryKey>> {
+    let Session { conn, names, .. } = session;
+    let mut gone = vec![];
+    for no in rows {
+        let found = conn
+            .prepare_cached(
+                "SELECT owner, space, namespace, key, size FROM memory
+                 JOIN memory_space ON memory_space.no = memory.space
+                 WHERE memory.no = ?1 AND expires_at <= ?2",
+            )?
+            .query_row(params![no, now.0], |row| {
+                let (namespace, key): (String, String) = (row.get(2)?, row.get(3)?);
+                Ok((row.get(0)?, row.get(1)?, namespace, key, number(row, 4)?))
+            })
+            .optional()?;
+        let Some((owner, space, namespace, key, size)) = found else { continue };
+        remove(conn, owner, space, *no, size)?;
+        gone.push(MemoryKey { tenant: names.owner(conn, owner)?, namespace, key });
+    }
+    Ok(gone)
+}

@@ -1,0 +1,177 @@
+//! Reading the memory bank: an entry, pages of them, how much there is, and what is to be swept.
+
+use nuncio_engine::{
+    clock::Timestamp,
+    knowledge::{MemoryEntry, MemoryKey, MemoryPageQuery, MemoryStats},
+};
+use rusqlite::{Connection, OptionalExtension as _, Result, Row, ToSql, params, types::Value};
+
+use super::{
+    super::{names::Names, read::number},
+    memory::{over_in, space},
+    whole,
+};
+use crate::knowledge::end_of;
+
+/// What `entry` reads.
+pub(super) const ENTRY: &str =
+    "memory.key, version, created_at, updated_at, accessed_at, reads, size, ttl, ifnull(value, '')";
+
+/// An entry.
+pub(super) fn entry(row: &Row<'_>) -> Result<MemoryEntry> {
+    Ok(MemoryEntry {
+        key: row.get(0)?,
+        version: number(row, 1)?,
+        created_at: Timestamp(row.get(2)?),
+        updated_at: Timestamp(row.get(3)?),
+        accessed_at: Timestamp(row.get(4)?),
+        reads: number(row, 5)?,
+        size: number(row, 6)?,
+        ttl_ms: row.get::<_, Option<i64>>(7)?.map(i64::cast_unsigned),
+        value: row.get(8)?,
+    })
+}
+
+/// The entry of that key.
+pub(super) fn one(
+    conn: &Connection,
+    names: &mut Names,
+    key: &MemoryKey,
+    now: Timestamp,
+) -> Result<Option<MemoryEntry>> {
+    let Some(owner) = names.find_owner(conn, &key.tenant)? else { return Ok(None) };
+    conn.prepare_cached(&format!(
+        "SELECT {ENTRY} FROM memory JOIN memory_value USING (no)
+         WHERE space = (SELECT no FROM memory_space WHERE owner = ?1 AND namespace = ?2) AND key = ?3
+           AND (expires_at IS NULL OR expires_at > ?4)"
+    ))?
+    .query_row(params![owner, key.namespace, key.key, now.0], entry)
+    .optional()
+}
+
+/// Texts in the order of their bytes: those that begin with a prefix and come after another.
+pub(super) struct Span {
+    pub(super) from: String,
+    /// The first of them is the one after `from`.
+    without: bool,
+    end: Option<String>,
+}
+
+impl Span {
+    pub(super) fn new(prefix: &str, after: &str) -> Self {
+        let without = !after.is_empty() && after >= prefix;
+        Self { from: if without { after } else { prefix }.to_owned(), without, end: end_of(prefix) }
+    }
+
+    /// One text alone.
+    pub(super) fn only(text: &str) -> Self {
+        Self { from: text.to_owned(), without: false, end: Some(format!("{text}\0")) }
+    }
+
+    /// How `from` is compared.
+    pub(super) fn from_is(&self) -> &'static str {
+        if self.without { ">" } else { ">=" }
+    }
+
+    /// Where they end. No text comes after a blob, so that stands where there is no end.
+    pub(super) fn end(&self) -> Value {
+        self.end.clone().map_or(Value::Blob(vec![]), Value::Text)
+    }
+}
+
+/// Entries in the order of their keys.
+pub(super) fn page(
+    conn: &Connection,
+    names: &mut Names,
+    query: &MemoryPageQuery,
+) -> Result<Vec<MemoryEntry>> {
+    let Some(owner) = names.find_owner(conn, &query.tenant)? else { return Ok(vec![]) };
+    let span = Span::new(&query.prefix, &query.after);
+    let (with, values) = match query.values {
+        true => ("JOIN memory_value USING (no)", "value"),
+        false => ("", "''"),
+    };
+    let columns = ENTRY.replace("value", values);
+    conn.prepare_cached(&format!(
+        "SELECT {columns} FROM memory INDEXED BY memory_key {with}
+         WHERE space = (SELECT no FROM memory_space WHERE owner = ?1 AND namespace = ?2)
+           AND key {} ?3 AND key < ?4 AND (expires_at IS NULL OR expires_at > ?5)
+         ORDER BY key LIMIT ?6",
+        span.from_is()
+    ))?
+    .query_map(
+        params![owner, query.namespace, span.from, span.end(), query.now.0, whole(query.limit as u64)],
+        entry,
+    )?
+    .collect()
+}
+
+/// How much a namespace holds: from its counters, less what has expired.
+pub(super) fn stats(
+    conn: &Connection,
+    names: &mut Names,
+    tenant: &str,
+    namespace: &str,
+    now: Timestamp,
+) -> Result<Option<MemoryStats>> {
+    // Rolled back when it is dropped, which for a reading is the same as committed.
+    let _reading = conn.unchecked_transaction()?;
+    let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(None) };
+    let Some(space) = space(conn, owner, namespace)? else { return Ok(None) };
+    let (entries, bytes) = over_in(conn, space.no, now)?;
+    if entries >= space.entries {
+        return Ok(None);
+    }
+    let edge = |sql: &str| {
+        conn.prepare_cached(sql)?.query_row(params![space.no, now.0], |row| row.get(0)).map(Timestamp)
+    };
+    let oldest = edge(
+        "SELECT created_at FROM memory INDEXED BY memory_created
+         WHERE space = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY created_at LIMIT 1",
+    )?;
+    let newest = edge(
+        "SELECT updated_at FROM memory INDEXED BY memory_updated
+         WHERE space = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY updated_at DESC LIMIT 1",
+    )?;
+    Ok(Some(MemoryStats {
+        entries: space.entries - entries,
+        bytes: space.bytes.saturating_sub(bytes),
+        oldest,
+        newest,
+    }))
+}
+
+/// Namespaces that hold something.
+pub(super) fn namespaces(
+    conn: &Connection,
+    names: &mut Names,
+    tenant: &str,
+    prefix: &str,
+    after: &str,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<String>> {
+    let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(vec![]) };
+    let span = Span::new(prefix, after);
+    conn.prepare_cached(&format!(
+        "SELECT namespace FROM memory_space WHERE owner = ?1 AND namespace {} ?2 AND namespace < ?3
+           AND EXISTS (SELECT 1 FROM memory INDEXED BY memory_created
+             WHERE space = memory_space.no AND (expires_at IS NULL OR expires_at > ?4))
+         ORDER BY namespace LIMIT ?5",
+        span.from_is()
+    ))?
+    .query_map(
+        [&owner as &dyn ToSql, &span.from, &span.end(), &now.0, &whole(limit as u64)].as_slice(),
+        |row| row.get(0),
+    )?
+    .collect()
+}
+
+/// Entries whose time has come, oldest first.
+pub(super) fn over(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<i64>> {
+    conn.prepare_cached(
+        "SELECT no FROM memory INDEXED BY memory_expiry WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2",
+    )?
+    .query_map(params![now.0, whole(limit as u64)], |row| row.get(0))?
+    .collect()
+}
