@@ -1,8 +1,10 @@
 //! MCP as a client speaks it.
 
+mod probe;
 mod relay;
 mod tools;
 
+pub use probe::{Greeting, Introduced, ProbeError, probe};
 pub use relay::{Finder, Relay, RelayError};
 pub use tools::{
     Called, Outcome, Progress, Question, TaskSeen, TaskStatus, ToolClient, ToolError, ToolOptions,

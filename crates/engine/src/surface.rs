@@ -5,6 +5,7 @@
 //! its questions and is called again with the answers, so that no call is held meanwhile.
 
 mod asking;
+mod meta;
 mod prompts;
 mod resources;
 mod shape;
@@ -21,6 +22,7 @@ use tokio::sync::broadcast;
 
 pub use self::{
     asking::{Abilities, Answers, Asking, HandlerError, Inquiry, Request, Said},
+    meta::{CachePolicy, Described, STATIC_FRESH_MS},
     prompts::{Prompt, PromptArgument, PromptMessage, PromptOutput, PromptProfile},
     resources::{Body, Resource, ResourceContent, ResourceProfile, Template, expand, matches},
     shape::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, Shape, ShapeError},
@@ -233,6 +235,11 @@ impl Surface {
     /// Where the schema of that name is published.
     pub fn schema_url(&self, name: &str) -> String {
         format!("{}/schemas/{name}.json", read(&self.base_url))
+    }
+
+    /// Where the server is, without a slash at the end; empty where it listens nowhere.
+    pub fn base_url(&self) -> String {
+        read(&self.base_url).clone()
     }
 
     /// Says where the server is.

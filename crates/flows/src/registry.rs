@@ -1,27 +1,380 @@
-//! The registry: who can be reached, and how they are.
+//! The registry: who can be reached, and how they are. Local agents are well while the engine runs; remotes that the
+//! operator configured are probed in the background, and calls that somebody makes to them count as well.
+//!
+//! Nothing of it is kept: a server that starts looks for itself. What others read of it is in `offer.rs`.
 
-use std::sync::Arc;
+mod health;
+mod offer;
+mod probe;
 
-use nuncio_engine::{Engine, Surface, surface::ShapeError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use nuncio_engine::{Engine, Surface, clock::Timestamp, surface::ShapeError};
+use nuncio_wire::a2a::card::{self, CardContext};
+use serde_json::Value;
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+pub use self::{
+    health::{Breaker, Health, Pace, spread},
+    offer::URI,
+    probe::{Found, NetworkProber, Prober, Remote, RemoteKind},
+};
+
+/// Characters of an error that is kept.
+const MAX_ERROR: usize = 300;
+/// The shortest wait between two looks, whatever the clock says.
+const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 
 /// What an operator may set.
-#[derive(Debug, Clone, Default)]
-pub struct RegistryOptions {}
+#[derive(Debug, Clone)]
+pub struct RegistryOptions {
+    /// Who is known beside the local agents.
+    pub remotes: Vec<Remote>,
+    /// From probe to probe of one remote, ±20 %.
+    pub interval: Duration,
+    /// How long a probe may take.
+    pub timeout: Duration,
+    /// Probes at once.
+    pub max_probes: usize,
+    /// Failures in a row that open a breaker.
+    pub failures_to_open: u32,
+    /// The longest pause of a breaker that stays open; the first one is the interval.
+    pub longest_pause: Duration,
+}
 
-/// The registry: who can be reached, and how they are.
+impl Default for RegistryOptions {
+    fn default() -> Self {
+        Self {
+            remotes: vec![],
+            interval: Duration::from_secs(15),
+            timeout: Duration::from_secs(5),
+            max_probes: 8,
+            failures_to_open: 3,
+            longest_pause: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Where somebody known is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// An agent of this server.
+    Local,
+    /// Elsewhere.
+    Remote(RemoteKind),
+}
+
+impl Place {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Remote(kind) => kind.name(),
+        }
+    }
+}
+
+/// Somebody who is known, as of now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    /// What it is called.
+    pub name: String,
+    /// Where it is, without what looks like a secret.
+    pub url: String,
+    /// Whether it is here, and what it speaks if not.
+    pub place: Place,
+    /// Whether the last attempt to reach it was a good one.
+    pub healthy: bool,
+    /// Whether calls are worth trying.
+    pub breaker: Breaker,
+    /// What it can do: an agent's skills, or what an MCP server offers.
+    pub capabilities: Vec<String>,
+    /// The last good attempt.
+    pub last_seen: Option<Timestamp>,
+    /// Why the last attempt was not a good one.
+    pub last_error: Option<String>,
+    /// How long the last probe took.
+    pub latency: Option<Duration>,
+    /// The card of an agent, as of the last good probe.
+    pub card: Option<Value>,
+    /// The name and version of an MCP server, as of the last good probe.
+    pub server_info: Option<Value>,
+}
+
+/// The registry.
 pub struct Registry {
     options: RegistryOptions,
+    prober: Arc<dyn Prober>,
+    engine: OnceLock<Engine>,
+    places: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    remotes: BTreeMap<String, Watched>,
+    /// When it was last looked who is due; local agents were seen then.
+    last_scan: Option<Timestamp>,
+}
+
+struct Watched {
+    remote: Remote,
+    health: Health,
+    found: Found,
+    latency: Option<Duration>,
 }
 
 impl Registry {
-    /// With these options.
+    /// With these options, over the network.
     pub fn new(options: RegistryOptions) -> Self {
-        Self { options }
+        let prober = Arc::new(NetworkProber::new(options.timeout));
+        Self::with_prober(options, prober)
     }
 
-    /// Offers it on a surface.
+    /// With another way to find out whether somebody is there.
+    pub fn with_prober(options: RegistryOptions, prober: Arc<dyn Prober>) -> Self {
+        let places = Semaphore::new(options.max_probes.max(1));
+        Self { options, prober, engine: OnceLock::new(), places, state: Mutex::default() }
+    }
+
+    /// Offers it on a surface, and probes until the engine stops.
     pub fn install(self: &Arc<Self>, engine: &Engine, surface: &Arc<Surface>) -> Result<(), ShapeError> {
-        let _ = (&self.options, engine, surface);
+        self.watch(engine);
+        offer::offer(self, engine, surface)?;
+        tokio::spawn(Arc::clone(self).run());
         Ok(())
+    }
+
+    /// Knows who there is from now on; all remotes are due. Who has the name of a local agent is left out.
+    pub fn watch(&self, engine: &Engine) {
+        let engine = self.engine.get_or_init(|| engine.clone());
+        let now = engine.clock().now();
+        let mut state = self.lock();
+        state.last_scan = Some(now);
+        for remote in &self.options.remotes {
+            if engine.catalog().get(&remote.name).is_ok() {
+                tracing::error!(
+                    name = remote.name,
+                    "a remote has the name of an agent of this server: it is left out"
+                );
+                continue;
+            }
+            let (remote, health) = (remote.clone(), Health::unknown(now));
+            let watched = Watched { remote, health, found: Found::default(), latency: None };
+            state.remotes.insert(watched.remote.name.clone(), watched);
+        }
+    }
+
+    /// Everybody who is known, by name.
+    pub fn agents(&self) -> Vec<Known> {
+        let Some(engine) = self.engine.get() else { return vec![] };
+        let state = self.lock();
+        let base = engine.catalog().surface().base_url();
+        let local = engine.catalog().iter().map(|agent| {
+            let profile = &agent.profile;
+            let url = format!("{base}/agents/{}", profile.name);
+            Known {
+                name: profile.name.clone(),
+                place: Place::Local,
+                healthy: true,
+                breaker: Breaker::Closed,
+                capabilities: profile.skills.iter().map(|skill| skill.id.clone()).collect(),
+                last_seen: state.last_scan,
+                last_error: None,
+                latency: None,
+                card: Some(card::v1(profile, &CardContext::new(url.clone()))),
+                server_info: None,
+                url,
+            }
+        });
+        let remote = state.remotes.values().map(|watched| watched.known(engine));
+        let mut all: Vec<Known> = local.chain(remote).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// The one of that name.
+    pub fn agent(&self, name: &str) -> Option<Known> {
+        self.agents().into_iter().find(|known| known.name == name)
+    }
+
+    /// Those who are well and can do that.
+    pub fn healthy(&self, skill: &str) -> Vec<Known> {
+        let able = |known: &Known| known.healthy && known.capabilities.iter().any(|can| can == skill);
+        self.agents().into_iter().filter(able).collect()
+    }
+
+    /// When it was last looked who is due.
+    pub fn last_scan(&self) -> Option<Timestamp> {
+        self.lock().last_scan
+    }
+
+    /// A call to somebody did well, or not: it counts as a probe does. Who is not a remote is passed over.
+    pub fn report(&self, name: &str, outcome: Result<(), &str>) {
+        self.note(name, |watched, note| match outcome {
+            Ok(()) => watched.health.good(note.pace, note.now, note.chance),
+            Err(why) => watched.health.bad(note.pace, note.now, note.chance, note.why(why)),
+        });
+    }
+
+    /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so.
+    pub async fn probe(&self, name: &str) -> Option<Known> {
+        let remote = self.lock().remotes.get(name).map(|watched| watched.remote.clone());
+        if let Some(remote) = remote {
+            self.begin(&remote.name);
+            self.attempt(&remote).await;
+        }
+        self.agent(name)
+    }
+
+    /// Probes all who are due, and returns when that is done.
+    pub async fn round(&self) {
+        let due = self.take_due(usize::MAX);
+        futures_util::future::join_all(due.iter().map(|remote| self.attempt(remote))).await;
+    }
+
+    /// Probes whoever is due, until the engine stops.
+    async fn run(self: Arc<Self>) {
+        let Some(engine) = self.engine.get() else { return };
+        let mut closing = engine.closing();
+        let mut probes = JoinSet::new();
+        loop {
+            for remote in self.take_due(self.places.available_permits()) {
+                let registry = Arc::clone(&self);
+                probes.spawn(async move { registry.attempt(&remote).await });
+            }
+            let wait = self.next_due().since(engine.clock().now()).max(SHORTEST_WAIT);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                // Its place is free for another who is due.
+                Some(_) = probes.join_next() => {}
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+        }
+    }
+
+    /// Those who are due, at most so many; they are being probed from now on.
+    fn take_due(&self, most: usize) -> Vec<Remote> {
+        let Some(engine) = self.engine.get() else { return vec![] };
+        let now = engine.clock().now();
+        let mut state = self.lock();
+        state.last_scan = Some(now);
+        let mut due: Vec<&mut Watched> =
+            state.remotes.values_mut().filter(|watched| watched.health.due <= now).collect();
+        due.sort_by_key(|watched| watched.health.due);
+        due.truncate(most);
+        let until = now.after(self.options.timeout * 2);
+        due.into_iter()
+            .map(|watched| {
+                watched.health.probing(until);
+                watched.remote.clone()
+            })
+            .collect()
+    }
+
+    /// When to look again: when the next one is due, and now and then for the local agents.
+    fn next_due(&self) -> Timestamp {
+        let now = self.engine.get().map_or(Timestamp(0), |engine| engine.clock().now());
+        let state = self.lock();
+        let next = state.remotes.values().map(|watched| watched.health.due).min();
+        let regular = now.after(self.options.interval);
+        next.map_or(regular, |due| due.min(regular))
+    }
+
+    fn begin(&self, name: &str) {
+        let Some(engine) = self.engine.get() else { return };
+        let until = engine.clock().now().after(self.options.timeout * 2);
+        if let Some(watched) = self.lock().remotes.get_mut(name) {
+            watched.health.probing(until);
+        }
+    }
+
+    /// Probes somebody, and notes what came of it.
+    async fn attempt(&self, remote: &Remote) {
+        // It is never closed.
+        let _place = self.places.acquire().await;
+        let (started, patience) = (Instant::now(), self.options.timeout);
+        let found = match timeout(patience, self.prober.probe(remote)).await {
+            Ok(found) => found,
+            Err(_) => Err(format!("no answer within {} s", patience.as_secs_f32())),
+        };
+        let latency = started.elapsed();
+        self.note(&remote.name, |watched, note| {
+            watched.latency = Some(latency);
+            match found {
+                Ok(found) => {
+                    watched.found = found;
+                    watched.health.good(note.pace, note.now, note.chance);
+                }
+                Err(why) => watched.health.bad(note.pace, note.now, note.chance, note.why(&why)),
+            }
+        });
+    }
+
+    /// Changes what is known of a remote, and tells whoever follows the registry if that is news.
+    fn note(&self, name: &str, change: impl FnOnce(&mut Watched, &Note<'_>)) {
+        let Some(engine) = self.engine.get() else { return };
+        let RegistryOptions { interval, failures_to_open, longest_pause, .. } = self.options;
+        let pace = Pace { interval, failures: failures_to_open, longest_pause };
+        let note = Note { engine, pace: &pace, now: engine.clock().now(), chance: engine.clock().chance() };
+        let mut state = self.lock();
+        let Some(watched) = state.remotes.get_mut(name) else { return };
+        let before = watched.health.shown();
+        change(watched, &note);
+        let after = watched.health.shown();
+        let why = watched.health.last_error.clone();
+        drop(state);
+        if before == after {
+            return;
+        }
+        let (healthy, breaker) = after;
+        tracing::info!(name, healthy, breaker = breaker.name(), why, "how a remote is has changed");
+        engine.catalog().surface().updated(URI);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The circumstances of a change.
+struct Note<'a> {
+    engine: &'a Engine,
+    pace: &'a Pace,
+    now: Timestamp,
+    chance: f64,
+}
+
+impl Note<'_> {
+    /// An error as others may read it.
+    fn why(&self, error: &str) -> String {
+        let redacted = self.engine.redactor().text(error);
+        redacted.chars().take(MAX_ERROR).collect()
+    }
+}
+
+impl Watched {
+    fn known(&self, engine: &Engine) -> Known {
+        Known {
+            name: self.remote.name.clone(),
+            url: engine.redactor().text(self.remote.url.as_str()).into_owned(),
+            place: Place::Remote(self.remote.kind),
+            healthy: self.health.healthy,
+            breaker: self.health.breaker,
+            capabilities: self.found.capabilities.clone(),
+            last_seen: self.health.last_seen,
+            last_error: self.health.last_error.clone(),
+            latency: self.latency,
+            card: self.found.card.clone(),
+            server_info: self.found.server_info.clone(),
+        }
     }
 }

@@ -1,35 +1,12 @@
 //! What all resources have in common: the metadata that the source asks for, and how their times are written.
 
+pub use nuncio_engine::surface::{CachePolicy, STATIC_FRESH_MS};
 use nuncio_engine::{
     Caller, Kind, Surface,
     clock::Timestamp,
-    surface::{ResourceContent, ResourceProfile},
+    surface::{Described, ResourceContent, ResourceProfile},
 };
-use serde_json::{Map, Value, json};
-
-/// For how long a static resource may be kept.
-pub const STATIC_FRESH_MS: u64 = 30_000;
-
-/// How a resource changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CachePolicy {
-    /// Never while the server runs. May be kept for 30 seconds.
-    Static,
-    /// When somebody changes it.
-    Dynamic,
-    /// All the time.
-    Realtime,
-}
-
-impl CachePolicy {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Static => "static",
-            Self::Dynamic => "dynamic",
-            Self::Realtime => "realtime",
-        }
-    }
-}
+use serde_json::Value;
 
 /// What is said about a resource beside its content.
 pub struct About<'a> {
@@ -53,24 +30,9 @@ pub fn content(
     about: &About<'_>,
     value: &Value,
 ) -> ResourceContent {
-    let permissions: Vec<&str> = caller
-        .grants()
-        .actions(about.kind, about.name)
-        .into_iter()
-        .map(nuncio_engine::Action::name)
-        .collect();
-    let meta = json!({
-        "resourceId": uri,
-        "type": about.kind.name(),
-        "lastModified": iso(about.modified),
-        "cachePolicy": about.policy.name(),
-        "permissions": permissions,
-        "schema": surface.schema_url(about.schema),
-    });
-    let meta: Option<Map<String, Value>> = match meta {
-        Value::Object(meta) => Some(meta),
-        _ => None,
-    };
+    let About { kind, name, schema, modified, policy } = *about;
+    let described = Described { kind, name, schema, modified: &iso(modified), policy };
+    let meta = Some(surface.metadata(caller, uri, &described));
     ResourceContent { meta, ..ResourceContent::json(uri, value) }
 }
 

@@ -6,6 +6,7 @@
 
 mod file;
 mod print;
+mod remotes;
 mod settings;
 
 use std::{
@@ -138,6 +139,9 @@ pub(crate) enum ConfigError {
     /// The file has a key that means nothing.
     #[error("{}: there is no setting {key:?}{}", path.display(), did_you_mean(nearest.as_deref()))]
     UnknownKey { path: PathBuf, key: String, nearest: Option<String> },
+    /// A table that cannot be used.
+    #[error("{}: [[{table}]]: {why}", path.display())]
+    Table { path: PathBuf, table: &'static str, why: String },
     /// A value that its setting does not take.
     #[error("{}: {why}", place(key, from))]
     Value { key: &'static str, from: Source, why: String },
@@ -187,7 +191,7 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
             (text, Source::Flag(format!("--{}", setting.key)))
         } else if let Some(text) = environment.get(&setting.environment()) {
             (text, Source::Environment(setting.environment()))
-        } else if let (Some(text), Some(path)) = (from_file.get(setting.key), &path) {
+        } else if let (Some(text), Some(path)) = (from_file.values.get(setting.key), &path) {
             (text, Source::File(path.clone()))
         } else {
             continue;
@@ -199,6 +203,7 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
         })?;
         sources.insert(setting.key, source);
     }
+    config.flows.registry.remotes = from_file.remotes;
     Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()) })
 }
 

@@ -1,6 +1,6 @@
 //! What all bindings share: the engine, the options, who is calling, and the places for streams.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -11,7 +11,6 @@ use axum::{
 };
 use hyper::body::Incoming;
 use nuncio_engine::{Caller, Engine, Error};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt;
 
 use crate::{
@@ -22,6 +21,7 @@ use crate::{
     mcp::{self, Mcp, sse::Connections},
     options::{HttpLimits, ServerOptions},
     rpc,
+    streams::{self, Place, Streams},
 };
 
 pub(crate) struct App {
@@ -31,7 +31,7 @@ pub(crate) struct App {
     pub(crate) mcp: Arc<Mcp>,
     pub(crate) connections: Connections,
     hosts: HostCheck,
-    streams: Arc<Semaphore>,
+    streams: Arc<Streams>,
 }
 
 impl App {
@@ -39,10 +39,15 @@ impl App {
         let depth = &mut options.limits.max_json_depth;
         *depth = (*depth).min(HttpLimits::DEEPEST);
         engine.catalog().surface().set_base_url(base_url);
+        let streams = Streams::new(engine.clone(), options.limits.max_streams);
+        if let Err(error) = streams::offer(&streams) {
+            // The schema is a constant that the tests compile.
+            tracing::error!(%error, "the open streams are not offered");
+        }
         Self {
             cards: Cards::new(engine.catalog(), base_url),
             hosts: HostCheck::new(&options),
-            streams: Arc::new(Semaphore::new(options.limits.max_streams)),
+            streams,
             mcp: Mcp::new(engine.clone(), options.mcp.clone()),
             connections: Connections::default(),
             engine,
@@ -57,16 +62,13 @@ impl App {
     }
 
     /// A place for one more stream.
-    pub(crate) fn place_for_stream(&self) -> Result<OwnedSemaphorePermit, Error> {
-        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Error::Busy {
-            why: format!("there are {} streams open (max_streams)", self.options.limits.max_streams),
-            retry_after: Duration::from_secs(1),
-        })
+    pub(crate) fn place_for_stream(&self) -> Result<Place, Error> {
+        self.streams.place()
     }
 
     /// How many streams are open.
     pub(crate) fn open_streams(&self) -> usize {
-        self.options.limits.max_streams - self.streams.available_permits()
+        self.streams.taken()
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::{
     sync::{Semaphore, watch},
 };
 
-use crate::{app::Site, options::HttpLimits};
+use crate::{app::Site, options::HttpLimits, streams::CONNECTION};
 
 /// The smallest read buffer that hyper allows.
 const MIN_BUFFER: usize = 8 * 1024;
@@ -42,6 +42,7 @@ pub(crate) async fn serve(
         .max_buf_size(limits.max_header_bytes.max(MIN_BUFFER));
     // Never `pipeline_flush`: with it hyper takes as much of a body as there is, whether it is read or not.
     let mut shutdown = std::pin::pin!(shutdown);
+    let mut accepted_so_far = 0_u64;
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -73,7 +74,8 @@ pub(crate) async fn serve(
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut stopping = stopping.clone();
-        tokio::spawn(async move {
+        accepted_so_far += 1;
+        tokio::spawn(CONNECTION.scope(accepted_so_far, async move {
             let mut connection = std::pin::pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
@@ -92,7 +94,7 @@ pub(crate) async fn serve(
                 tracing::debug!(%error, "a connection ended badly");
             }
             drop(place);
-        });
+        }));
     }
     drop(listener);
     drop(stop);

@@ -15,6 +15,7 @@ pub mod push;
 mod rpc;
 pub mod signature;
 mod stream;
+mod streams;
 
 use std::{future::Future, io, sync::Arc};
 

@@ -24,6 +24,7 @@ mod seal;
 mod session;
 pub(crate) mod sse;
 mod stream;
+mod task_resource;
 mod task_stream;
 mod tasks;
 
@@ -60,6 +61,7 @@ impl Mcp {
             options.secret = [clock.new_id().into_bytes(), clock.new_id().into_bytes()].concat();
         }
         let info = Implementation { name: "nuncio".into(), version: env!("CARGO_PKG_VERSION").into() };
+        task_resource::publish(engine.catalog().surface());
         let seal = Seal::new(&options.secret);
         let sessions = Sessions::new(engine.clone(), &options);
         Arc::new(Self {

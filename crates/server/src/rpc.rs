@@ -269,7 +269,7 @@ impl Exchange<'_> {
             begin: if existed { Begin::Current(Arc::new(task)) } else { Begin::Birth },
             one_turn: true,
             keep_alive: self.app.options.limits.keep_alive,
-            place,
+            live: place.open(&self.caller, "a2a", self.headers),
         };
         Ok(stream.respond())
     }
@@ -299,7 +299,7 @@ impl Exchange<'_> {
             begin,
             one_turn: false,
             keep_alive: self.app.options.limits.keep_alive,
-            place,
+            live: place.open(&self.caller, "a2a", self.headers),
         };
         Ok(stream.respond())
     }

@@ -3,22 +3,25 @@
 //! The SSE id of a frame is the event's cursor, so that `Last-Event-ID` continues after it with the same
 //! bytes. All frames of one batch leave in one piece.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, Response, header},
 };
 use futures_util::stream;
-use nuncio_engine::{Follower, Next, Task, event::Batch, task::Origin};
+use nuncio_engine::{Event, Follower, Next, Task, event::Batch, task::Origin};
 use nuncio_wire::{
     a2a::{Dialect, Frame, Ids, View},
     jsonrpc::{self, Id},
     sse,
 };
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
-use crate::rpc;
+use crate::{
+    rpc,
+    streams::{Live, STREAM_ID},
+};
 
 /// What a stream shows first.
 pub(crate) enum Begin {
@@ -40,7 +43,7 @@ pub(crate) struct EventStream {
     /// Whether the stream belongs to one message and ends when the agent has had its say.
     pub(crate) one_turn: bool,
     pub(crate) keep_alive: Duration,
-    pub(crate) place: OwnedSemaphorePermit,
+    pub(crate) live: Live,
 }
 
 impl EventStream {
@@ -51,8 +54,9 @@ impl EventStream {
             Begin::Current(task) => (false, Some(task)),
             Begin::Nothing => (false, None),
         };
+        let name = self.live.header();
         let state = Writer {
-            task_id: self.origin.public_id(),
+            task_id: self.origin.public_id().into(),
             dialect: self.dialect,
             id: self.id,
             origin: self.origin,
@@ -62,13 +66,15 @@ impl EventStream {
             one_turn: self.one_turn,
             keep_alive: self.keep_alive,
             ended: false,
-            _place: self.place,
+            live: self.live,
         };
         let frames = stream::unfold(state, |mut writer| async move {
             let bytes = writer.next().await?;
             Some((Ok::<_, Infallible>(bytes), writer))
         });
-        event_stream(Body::from_stream(frames))
+        let mut response = event_stream(Body::from_stream(frames));
+        response.headers_mut().insert(STREAM_ID, name);
+        response
     }
 }
 
@@ -86,7 +92,7 @@ pub(crate) fn event_stream(body: Body) -> Response<Body> {
 struct Writer {
     dialect: Dialect,
     id: Id,
-    task_id: String,
+    task_id: Arc<str>,
     origin: Origin,
     follower: Follower,
     /// Whether the first event is still to be shown as the task that it made.
@@ -96,7 +102,7 @@ struct Writer {
     one_turn: bool,
     keep_alive: Duration,
     ended: bool,
-    _place: OwnedSemaphorePermit,
+    live: Live,
 }
 
 impl Writer {
@@ -135,6 +141,7 @@ impl Writer {
                     let mut out = Vec::new();
                     let fault = rpc::fault_of(self.dialect, &error);
                     sse::frame(&mut out, None, |out| self.dialect.write_fault(out, Some(&self.id), &fault));
+                    self.live.told(Cow::Borrowed("error"), Some(&self.task_id), None);
                     return Some(out.into());
                 }
             }
@@ -149,7 +156,8 @@ impl Writer {
                 self.write_task(&mut out, &Task::new(self.origin.clone()).fold([entry]))
             } else {
                 let ids = Ids { task: &self.task_id, context: &self.origin.context };
-                self.write_frame(&mut out, seq, |out| self.dialect.write_event(out, &ids, seq, entry))
+                let kind = name_of(entry.event());
+                self.write_frame(&mut out, seq, kind, |out| self.dialect.write_event(out, &ids, seq, entry))
             };
             if self.ended {
                 break;
@@ -160,7 +168,7 @@ impl Writer {
 
     fn write_task(&self, out: &mut Vec<u8>, task: &Task) -> bool {
         let write = |out: &mut Vec<u8>| self.dialect.write_stream_start(out, task, View::default());
-        self.write_frame(out, task.seq, |out| Some(write(out)))
+        self.write_frame(out, task.seq, "task", |out| Some(write(out)))
     }
 
     /// Writes a frame, if there is one. Whether the stream ends with it.
@@ -168,6 +176,7 @@ impl Writer {
         &self,
         out: &mut Vec<u8>,
         seq: u64,
+        kind: &'static str,
         write: impl FnOnce(&mut Vec<u8>) -> Option<Frame>,
     ) -> bool {
         let start = out.len();
@@ -178,7 +187,23 @@ impl Writer {
                 out.truncate(start);
                 false
             }
-            Some(frame) => frame.ends_stream || (self.one_turn && frame.ends_turn),
+            Some(frame) => {
+                self.live.told(Cow::Borrowed(kind), Some(&self.task_id), Some(seq));
+                frame.ends_stream || (self.one_turn && frame.ends_turn)
+            }
         }
+    }
+}
+
+/// What an event is called where only its type is told.
+fn name_of(event: &Event) -> &'static str {
+    match event {
+        Event::Message(_) => "message",
+        Event::Status(_) => "status",
+        Event::Artifact(_) => "artifact",
+        Event::Progress(_) => "progress",
+        Event::Log(_) => "log",
+        Event::Question(_) => "question",
+        Event::Answer(_) => "answer",
     }
 }

@@ -35,7 +35,7 @@ pub use method::{Choice, Unchosen, choose};
 use nuncio_engine::{event::Entry, task::Task, webhook::WebhookConfig};
 use serde_json::value::RawValue;
 pub use stream::{ArtifactUpdate, StatusUpdate, StreamEvent};
-pub use task::{TaskView, View};
+pub use task::{TaskView, View, write_resource as write_task_resource};
 
 use crate::json;
 

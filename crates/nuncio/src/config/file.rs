@@ -1,23 +1,37 @@
-//! Reading `nuncio.toml`: keys with their values as text. A key that means nothing is an error, because a
-//! limit that somebody believes to be set is worse than none.
+//! Reading `nuncio.toml`: keys with their values as text, and the tables that may stand there several times. A key that
+//! means nothing is an error, because a limit that somebody believes to be set is worse than none.
 
 use std::{collections::BTreeMap, path::Path};
 
+use nuncio::flows::registry::Remote;
 use toml::{Table, Value};
 
-use super::{ConfigError, SETTINGS, nearest};
+use super::{ConfigError, SETTINGS, nearest, remotes};
 
-/// The values of a file by their keys, sections as prefixes: `limits.events-per-task`.
-pub(super) fn read(path: &Path) -> Result<BTreeMap<&'static str, String>, ConfigError> {
+/// What a file says.
+#[derive(Default)]
+pub(super) struct Said {
+    /// The values by their keys, sections as prefixes: `limits.events-per-task`.
+    pub(super) values: BTreeMap<&'static str, String>,
+    /// The tables `[[remote]]`, in their order.
+    pub(super) remotes: Vec<Remote>,
+}
+
+/// Reads a file.
+pub(super) fn read(path: &Path) -> Result<Said, ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    let table: Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
+    let mut table: Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
         path: path.to_owned(),
         message: error.to_string(),
     })?;
+    let remotes = match table.remove(remotes::TABLE) {
+        Some(tables) => remotes::read(path, &tables)?,
+        None => vec![],
+    };
     let mut values = BTreeMap::new();
     collect(path, "", &table, &mut values)?;
-    Ok(values)
+    Ok(Said { values, remotes })
 }
 
 fn collect(
@@ -37,7 +51,8 @@ fn collect(
             continue;
         }
         let Some(setting) = SETTINGS.iter().find(|setting| setting.key == canonical) else {
-            let nearest = nearest(&canonical, SETTINGS.iter().map(|setting| setting.key));
+            let known = SETTINGS.iter().map(|setting| setting.key).chain([remotes::TABLE]);
+            let nearest = nearest(&canonical, known);
             return Err(ConfigError::UnknownKey { path: path.to_owned(), key, nearest });
         };
         values.insert(setting.key, text_of(value));

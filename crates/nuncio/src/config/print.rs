@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{Loaded, SETTINGS, Setting, Shape, Source};
+use super::{Loaded, SETTINGS, Setting, Shape, Source, remotes};
 
 impl fmt::Display for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,7 +21,7 @@ impl fmt::Display for Loaded {
             };
             writeln!(f, "{line:<44} # {source}")?;
         }
-        Ok(())
+        f.write_str(&remotes::print(&self.config.flows.registry.remotes))
     }
 }
 

@@ -170,6 +170,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("webhooks.first-retry", duration, "The wait after the first failure; each further one is twice as long", outbox.schedule.first),
     field!("webhooks.longest-retry", duration, "The longest wait between two attempts", outbox.schedule.longest),
     field!("webhooks.give-up-after", duration, "When a delivery becomes a dead letter: after waits of so much together", outbox.schedule.give_up_after),
+
+    field!("registry.interval", duration, "How often a remote is probed, give or take a fifth", flows.registry.interval),
+    field!("registry.timeout", duration, "How long one probe of a remote may take", flows.registry.timeout),
 ];
 
 fn whole<T: FromStr>(text: &str) -> Result<T, String> {

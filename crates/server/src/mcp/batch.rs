@@ -10,7 +10,6 @@ use nuncio_wire::{
     jsonrpc::{self, Id, Message},
     mcp::{Fault, meta_of},
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     client::Client,
@@ -18,6 +17,7 @@ use super::{
     http::{Exchange, Source, accepted, respond},
     stream::{CallStream, Frame},
 };
+use crate::streams::Place;
 
 impl Exchange<'_> {
     /// Several messages at once (2025-03-26): the answers come together, or as one stream.
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         &self,
         client: &Client,
         cursors: &str,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<HttpResponse<Body>, Fault> {
         let max = self.mcp.options.max_batch;
         if cursors.split(',').count() > max {

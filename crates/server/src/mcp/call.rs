@@ -24,9 +24,9 @@ use super::{
     client::Client,
     dispatch::{Answered, Request, Response},
     handler::{Along, Handling},
-    resources::task_uri,
     seal::digest,
     stream::CallStream,
+    task_resource::task_uri,
     task_stream::{CancelOnDrop, Purpose, TaskStream},
 };
 

@@ -22,7 +22,7 @@ use nuncio_wire::{
     mcp::{Capabilities, Fault, Initialize, Meta, Version, meta_of, read},
     sse,
 };
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     Mcp,
@@ -37,6 +37,7 @@ use crate::{
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
+    streams::{Place, STREAM_ID, type_of},
 };
 
 const SESSION: &str = "mcp-session-id";
@@ -267,12 +268,7 @@ impl Exchange<'_> {
         Ok(response)
     }
 
-    fn answer(
-        &self,
-        answered: Answered,
-        place: OwnedSemaphorePermit,
-        session: Option<&str>,
-    ) -> HttpResponse<Body> {
+    fn answer(&self, answered: Answered, place: Place, session: Option<&str>) -> HttpResponse<Body> {
         let mut response = match answered {
             Answered::Now(response) if response.fault.is_none() && self.prefers_stream() => {
                 let mut out = Vec::with_capacity(response.body.len() + 16);
@@ -289,17 +285,28 @@ impl Exchange<'_> {
         response
     }
 
-    pub(super) fn stream(&self, source: Source, place: OwnedSemaphorePermit) -> HttpResponse<Body> {
+    pub(super) fn stream(&self, source: Source, place: Place) -> HttpResponse<Body> {
         let keep_alive = self.app.options.limits.keep_alive;
-        let frames = stream::unfold((source, place), move |(mut source, place)| async move {
+        let live = place.open(&self.caller, source.kind(), self.headers);
+        let name = live.header();
+        let frames = stream::unfold((source, live), move |(mut source, live)| async move {
             let quiet_until = Instant::now() + keep_alive;
             let bytes = match tokio::time::timeout_at(quiet_until, source.next()).await {
                 Err(_) => Bytes::from_static(sse::KEEP_ALIVE),
-                Ok(frame) => written(&frame?).into(),
+                Ok(frame) => {
+                    let frame = frame?;
+                    if !frame.is_hint() {
+                        let (task, seq) = frame.place();
+                        live.told(type_of(&frame.data), task.as_ref(), seq);
+                    }
+                    written(&frame).into()
+                }
             };
-            Some((Ok::<_, Infallible>(bytes), (source, place)))
+            Some((Ok::<_, Infallible>(bytes), (source, live)))
         });
-        event_stream(Body::from_stream(frames))
+        let mut response = event_stream(Body::from_stream(frames));
+        response.headers_mut().insert(STREAM_ID, name);
+        response
     }
 
     fn header(&self, name: &str) -> Option<&str> {
@@ -325,6 +332,15 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// What the stream is called among the open ones.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Call(_) => "mcp-call",
+            Self::Listen(_) => "mcp-listen",
+            Self::Batch(_) => "mcp-batch",
+        }
+    }
+
     async fn next(&mut self) -> Option<Frame> {
         match self {
             Self::Call(call) => call.next().await,
@@ -340,7 +356,7 @@ fn written(frame: &Frame) -> Vec<u8> {
     if let Some(retry) = frame.retry {
         out.extend_from_slice(format!("retry: {}\n", retry.as_millis()).as_bytes());
     }
-    if frame.id.is_none() && frame.data.is_empty() {
+    if frame.is_hint() {
         out.push(b'\n');
         return out;
     }

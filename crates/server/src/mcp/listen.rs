@@ -26,9 +26,9 @@ use tokio::{
 use super::{
     Mcp,
     client::Client,
-    resources::task_of,
     session::{Seat, Tells},
     stream::Frame,
+    task_resource::task_of,
 };
 
 /// Messages that may wait for a listener that does not read. Followers wait for room; what else changes is

@@ -9,7 +9,7 @@ use nuncio_wire::{
     },
 };
 
-use super::{Mcp, client::Client, resources};
+use super::{Mcp, client::Client, task_resource};
 
 /// The most values that one completion holds.
 const MAX_VALUES: usize = 100;
@@ -46,7 +46,7 @@ impl Mcp {
         };
         let offered = self.surface().templates();
         let all = offered.iter().map(|template| write(&template.profile));
-        let all = all.chain([write(&resources::task_template())]).collect();
+        let all = all.chain([write(&task_resource::template())]).collect();
         self.page(client, id, "resourceTemplates", all, page)
     }
 
@@ -99,7 +99,7 @@ impl Mcp {
                 let prompt = prompt.ok_or_else(|| Fault::params(format!("there is no prompt {name:?}")))?;
                 prompt.handler.complete(caller, argument, typed, &known).await
             }
-            CompleteRef::Resource { uri } if *uri == resources::task_template().uri => {
+            CompleteRef::Resource { uri } if *uri == task_resource::TEMPLATE => {
                 self.complete_task(client, typed).await?
             }
             CompleteRef::Resource { uri } => {

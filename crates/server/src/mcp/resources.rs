@@ -1,13 +1,12 @@
-//! Resources: those that a program offers, and every task as `a2a://tasks/{id}`.
+//! Resources: those that a program offers, and every task as `a2a://tasks/{taskId}`.
 
 use std::sync::Arc;
 
 use nuncio_engine::{
-    Error, List, Task,
-    surface::{ResourceContent, ResourceProfile, matches},
+    Error, List,
+    surface::{ResourceContent, matches},
 };
 use nuncio_wire::{
-    a2a::{Dialect, View},
     jsonrpc::Id,
     mcp::{self, Fault, Get, Read, Subscribe},
 };
@@ -19,28 +18,11 @@ use super::{
     dispatch::{Answered, Request, Response},
     handler::{Along, Handling},
     session::State,
+    task_resource::{self, task_of},
 };
 
-const TASKS: &str = "a2a://tasks/";
 /// The longest address that is followed.
 const MAX_URI: usize = 4096;
-
-/// The family of all tasks.
-pub(super) fn task_template() -> ResourceProfile {
-    ResourceProfile::new("a2a://tasks/{id}", "task")
-        .described("A task with its state, history and results so far, as A2A 1.0 shows it.")
-        .media_type("application/json")
-}
-
-/// The address of a task.
-pub(super) fn task_uri(task: &str) -> String {
-    format!("{TASKS}{task}")
-}
-
-/// The task that an address names.
-pub(super) fn task_of(uri: &str) -> Option<&str> {
-    uri.strip_prefix(TASKS).filter(|id| !id.is_empty() && !id.contains('/'))
-}
 
 impl Mcp {
     pub(super) async fn read_resource(
@@ -62,7 +44,7 @@ impl Mcp {
                 Err(Error::NoSuchTask(_)) => return Err(Fault::no_resource(version, &asked)),
                 task => task?,
             };
-            let contents = [task_content(&asked, &task)];
+            let contents = [task_resource::content(&self.engine, &client.caller, &asked, &task)];
             let body = self.result(version, &request.id, |result| {
                 mcp::write_contents(result, &contents);
                 if version.is_stateless() {
@@ -235,10 +217,4 @@ impl Mcp {
         let ids = listed.tasks.iter().map(|task| task.origin.id.to_string());
         Ok(ids.filter(|id| id.starts_with(typed)).collect())
     }
-}
-
-fn task_content(uri: &str, task: &Task) -> ResourceContent {
-    let mut json = Vec::with_capacity(1024);
-    Dialect::V1.write_task(&mut json, task, View::default());
-    ResourceContent::text(uri, "application/json", String::from_utf8_lossy(&json))
 }

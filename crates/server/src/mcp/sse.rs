@@ -3,6 +3,7 @@
 //! The connection is the session, so both ends of it belong to one node; a client that loses it begins again.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
@@ -19,7 +20,6 @@ use nuncio_engine::Caller;
 use nuncio_wire::sse;
 use serde::Deserialize;
 use tokio::sync::{
-    OwnedSemaphorePermit,
     mpsc::{self, error::SendTimeoutError},
     watch,
 };
@@ -30,6 +30,7 @@ use crate::{
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
+    streams::{Live, STREAM_ID, type_of},
 };
 
 /// Messages that may wait for a client that does not read.
@@ -66,6 +67,8 @@ pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> Htt
         }
     };
     let caller = app.caller(&headers);
+    let live = place.open(&caller, "mcp-sse", &headers);
+    let stream_id = live.header();
     let clock = app.engine.clock();
     let name = format!("{}{}", clock.new_id().simple(), clock.new_id().simple());
     let (inbox, mut messages) = mpsc::channel::<Bytes>(INBOX);
@@ -90,13 +93,15 @@ pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> Htt
         closing: app.engine.closing(),
         keep_alive: app.options.limits.keep_alive,
         _entered: Entered { app, name },
-        _place: place,
+        live,
     };
     let frames = stream::unfold(writer, |mut writer| async move {
         let bytes = writer.next().await?;
         Some((Ok::<_, Infallible>(bytes), writer))
     });
-    event_stream(Body::from_stream(frames))
+    let mut response = event_stream(Body::from_stream(frames));
+    response.headers_mut().insert(STREAM_ID, stream_id);
+    response
 }
 
 /// The way out of a connection.
@@ -106,18 +111,20 @@ struct Writer {
     closing: watch::Receiver<bool>,
     keep_alive: Duration,
     _entered: Entered,
-    _place: OwnedSemaphorePermit,
+    live: Live,
 }
 
 impl Writer {
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
+            self.live.told(Cow::Borrowed("endpoint"), None, None);
             return Some(first);
         }
         tokio::select! {
             message = self.outbox.recv() => {
                 let mut out = b"event: message\n".to_vec();
                 let message = message?;
+                self.live.told(type_of(&message), None, None);
                 sse::event(&mut out, None, |out| out.extend_from_slice(&message));
                 Some(out.into())
             }

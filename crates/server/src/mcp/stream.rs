@@ -21,6 +21,19 @@ impl Frame {
     pub(super) fn plain(data: Vec<u8>) -> Self {
         Self { id: None, data, retry: None }
     }
+
+    /// Whether it is no event, only a word about when to come again.
+    pub(super) fn is_hint(&self) -> bool {
+        self.id.is_none() && self.data.is_empty()
+    }
+
+    /// The event of a task that it stands for, by the id that clients resume with: `task.seq…`.
+    pub(super) fn place(&self) -> (Option<Arc<str>>, Option<u64>) {
+        let Some((task, rest)) = self.id.as_deref().and_then(|id| id.split_once('.')) else {
+            return (None, None);
+        };
+        (Some(task.into()), rest.split('.').next().and_then(|seq| seq.parse().ok()))
+    }
 }
 
 /// The stream of one call.

@@ -16,7 +16,10 @@ use super::{
     message::{self, MessageIn},
     status::{self, StatusIn, StatusOut},
 };
-use crate::json::{self, Object};
+use crate::{
+    json::{self, Object},
+    timestamp,
+};
 
 /// How much of a task is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +100,30 @@ pub(super) fn write_status(out: &mut Vec<u8>, dialect: Dialect, ids: Ids<'_>, ta
 /// Writes a Task object.
 pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, task: &Task, view: View) {
     json::object(out, |object| write_members(object, dialect, &task.origin.public_id(), task, view, false));
+}
+
+/// Writes a task as the resource `a2a://tasks/{taskId}` shows it: its own members and plain words for states, and
+/// within them messages and artifacts as 1.0 has them. The closure adds what else is known of it.
+pub fn write_resource(out: &mut Vec<u8>, task: &Task, metadata: impl FnOnce(&mut Object<'_>)) {
+    let (dialect, id) = (Dialect::V1, task.origin.public_id());
+    let ids = Ids { task: &id, context: &task.origin.context };
+    json::object(out, |object| {
+        object.value("taskId", &id);
+        object.value("contextId", ids.context);
+        object.object("status", |status| {
+            status.value("state", status::name(Dialect::V0_3, task.state));
+            timestamp::write(status.key("timestamp"), task.status_at);
+            match shown_message(task, &id) {
+                Some(said) => message::write(status.key("message"), dialect, ids.into(), &said),
+                None => status.value("message", &()),
+            }
+        });
+        object.array("history", &task.history, |out, said| message::write(out, dialect, ids.into(), said));
+        object.array("artifacts", task.artifacts.iter().enumerate(), |out, (index, artifact)| {
+            artifact::write(out, dialect, index, artifact);
+        });
+        object.object("metadata", metadata);
+    });
 }
 
 /// Writes a Task of a list: the artifacts, where they are asked for, are there even if there are none.

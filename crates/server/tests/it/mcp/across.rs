@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{
     TASKS, V2025, WITH_SESSIONS,
     client::{Client, accept, as_task, saying, text_of},
+    live_streams::published,
     stage::{Stage, until},
 };
 
@@ -18,6 +19,24 @@ fn with_tasks() -> Value {
 
 fn uri(task: &str) -> String {
     format!("a2a://tasks/{task}")
+}
+
+/// What a resource shows of the task that A2A 1.0 shows so.
+fn as_resource(agent: &str, shown: &Value) -> Value {
+    let or_none = |member: &str| shown.get(member).cloned().unwrap_or(json!([]));
+    let state = shown["status"]["state"].as_str().unwrap().trim_start_matches("TASK_STATE_");
+    json!({
+        "taskId": shown["id"],
+        "contextId": shown["contextId"],
+        "status": {
+            "state": state.to_lowercase().replace('_', "-"),
+            "timestamp": shown["status"]["timestamp"],
+            "message": shown["status"].get("message").cloned().unwrap_or(Value::Null),
+        },
+        "history": or_none("history"),
+        "artifacts": or_none("artifacts"),
+        "metadata": { "sparcPhase": null, "batchtoolsOptimized": false, "agentType": agent },
+    })
 }
 
 /// The task that a resource shows.
@@ -100,14 +119,17 @@ async fn every_task_is_a_resource_as_a2a_shows_it() {
     let over_a2a = stage.begin_player("hello").await;
     stage.until_state(&over_a2a, "COMPLETED").await;
     let stateless = Client::stateless(&stage, json!({}));
+    let schema = published(&stage, "a2a-task").await;
     for version in WITH_SESSIONS {
         let client = Client::session(&stage, version, json!({})).await;
         let result = client.ok("tools/call", saying("player", "hello")).await;
         let own = result["_meta"]["nuncio/taskId"].as_str().unwrap();
         for task in [&over_a2a, own] {
             let wanted = stage.result("1.0", "GetTask", json!({ "id": task })).await;
+            let wanted = as_resource("player", &wanted);
             assert_eq!(read(&client, task).await, wanted, "{version}");
             assert_eq!(read(&stateless, task).await, wanted);
+            schema.validate(&wanted).unwrap();
         }
         for wrong in ["nobody", "", "a/b"] {
             let (status, error) = client.refused("resources/read", json!({ "uri": uri(wrong) })).await;
@@ -119,8 +141,8 @@ async fn every_task_is_a_resource_as_a2a_shows_it() {
     assert_eq!(error["data"]["uri"], *uri("nobody"));
     // What is written there may begin with what is typed.
     let params = json!({
-        "ref": { "type": "ref/resource", "uri": "a2a://tasks/{id}" },
-        "argument": { "name": "id", "value": &over_a2a[..over_a2a.len() - 1] },
+        "ref": { "type": "ref/resource", "uri": "a2a://tasks/{taskId}" },
+        "argument": { "name": "taskId", "value": &over_a2a[..over_a2a.len() - 1] },
     });
     let completed = stateless.ok("completion/complete", params).await;
     assert!(completed["completion"]["values"].as_array().unwrap().contains(&json!(over_a2a)), "{completed}");
@@ -210,8 +232,74 @@ async fn in_the_background(stage: &Stage, client: &Client) {
     })
     .await;
     assert_eq!(chapters(&shown), ["Chapter 1"], "{}", client.version);
-    assert_eq!(shown["status"]["state"], "TASK_STATE_WORKING");
+    assert_eq!(shown["status"]["state"], "working");
     stage.open(1);
     stage.until_state(task, "COMPLETED").await;
     assert_eq!(chapters(&read(client, task).await), ["Chapter 1", "Chapter 2"]);
+}
+
+/// In every state: what is said and made so far, whatever it waits for.
+#[tokio::test]
+async fn a_task_that_waits_or_has_results_is_the_same_resource() {
+    let stage = Stage::new().await;
+    let client = Client::stateless(&stage, json!({}));
+    let schema = published(&stage, "a2a-task").await;
+    let (asks, books) = (stage.begin_player("ask").await, stage.begin_player("book").await);
+    stage.until_state(&asks, "INPUT_REQUIRED").await;
+    stage.open(1);
+    stage.until_state(&books, "COMPLETED").await;
+    for task in [&asks, &books] {
+        let wanted = stage.result("1.0", "GetTask", json!({ "id": task })).await;
+        let shown = read(&client, task).await;
+        assert_eq!(shown, as_resource("player", &wanted));
+        schema.validate(&shown).unwrap();
+    }
+    assert_eq!(read(&client, &asks).await["status"]["state"], "input-required");
+    assert_ne!(read(&client, &books).await["artifacts"], json!([]));
+}
+
+/// The standard metadata stands beside the content, and what the task's maker said of it within.
+#[tokio::test]
+async fn a_task_says_what_it_is_about() {
+    let stage = Stage::new().await;
+    let client = Client::stateless(&stage, json!({}));
+    let mut said = crate::site::message("hello");
+    said["parts"] = json!([{ "text": "hello" }]);
+    let metadata = json!({ "sparcPhase": "architecture", "batchtoolsOptimized": true });
+    let sent = stage.result("1.0", "SendMessage", json!({ "message": said, "metadata": metadata })).await;
+    let task = sent["task"]["id"].as_str().unwrap();
+    let read = client.ok("resources/read", json!({ "uri": uri(task) })).await;
+    let shown: Value = serde_json::from_str(read["contents"][0]["text"].as_str().unwrap()).unwrap();
+    let wanted = json!({ "sparcPhase": "architecture", "batchtoolsOptimized": true, "agentType": "actor" });
+    assert_eq!(shown["metadata"], wanted);
+    let meta = &read["contents"][0]["_meta"];
+    assert_eq!((&meta["resourceId"], &meta["type"]), (&json!(uri(task)), &json!("a2a")), "{meta}");
+    assert_eq!(meta["lastModified"], shown["status"]["timestamp"]);
+    assert_eq!(meta["permissions"], json!(["read", "write", "execute"]));
+    let schema = meta["schema"].as_str().unwrap();
+    assert_eq!(schema, format!("http://{}/schemas/a2a-task.json", stage.address));
+}
+
+/// Under another name it is the same thing, and whoever follows it under that name is told under that name.
+#[tokio::test]
+async fn an_alias_is_read_and_followed_under_its_own_name() {
+    let stage = Stage::with(|setup| {
+        setup.surface.set_aliases(&["claude-20x".into()], &["a2a"]);
+    })
+    .await;
+    let client = Client::session(&stage, V2025, json!({})).await;
+    let task = stage.begin_player("tell-slowly 1").await;
+    let alias = format!("mcp://claude-20x/a2a/tasks/{task}");
+    let under_alias = client.ok("resources/read", json!({ "uri": alias })).await;
+    let canonical = client.ok("resources/read", json!({ "uri": uri(&task) })).await;
+    assert_eq!(under_alias["contents"][0]["uri"], *alias);
+    assert_eq!(under_alias["contents"][0]["text"], canonical["contents"][0]["text"]);
+    let mut stream = client.listen().await;
+    client.ok("resources/subscribe", json!({ "uri": alias })).await;
+    stage.open(1);
+    let told = stream.expect("notifications/resources/updated").await;
+    assert_eq!(told["params"]["uri"], *alias);
+    let other =
+        client.refused("resources/read", json!({ "uri": format!("mcp://other/a2a/tasks/{task}") })).await;
+    assert_eq!(other.1["code"], -32002);
 }

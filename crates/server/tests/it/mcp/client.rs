@@ -128,7 +128,8 @@ impl Client {
             let chunked = is_chunked(&headers);
             let (text, ready) = (String::new(), VecDeque::new());
             let version = self.version.clone();
-            return Reply::Stream(Stream { socket, chunked, text, ready, version });
+            let name = headers.get("nuncio-stream-id").map_or("", |name| name.to_str().unwrap()).to_owned();
+            return Reply::Stream(Stream { socket, chunked, text, ready, version, name });
         }
         let length = headers.get("content-length").map_or(0, |len| len.to_str().unwrap().parse().unwrap());
         let body = socket.take(length).await.expect("the whole answer");
@@ -326,6 +327,8 @@ pub(super) struct Stream {
     text: String,
     ready: VecDeque<Told>,
     version: String,
+    /// What the server calls it; empty where the answer is no stream that stays open.
+    pub(super) name: String,
 }
 
 impl Stream {

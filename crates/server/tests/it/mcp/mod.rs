@@ -8,6 +8,7 @@ mod bad_input;
 mod batches;
 mod client;
 mod extension;
+mod live_streams;
 mod old_sse;
 mod pipes;
 mod restart;

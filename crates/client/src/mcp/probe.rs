@@ -1,0 +1,129 @@
+//! Asks an MCP server who it is, and leaves nothing behind there.
+//!
+//! `server/discover` stands for itself (2026-07-28). Servers that do not know it are greeted with `initialize`, and
+//! the session that this may have begun is ended at once.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use nuncio_wire::sse;
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::outbound::{Answer, Outbound, OutboundError};
+
+/// The revision that needs no session, and the newest that does.
+const STATELESS: &str = "2026-07-28";
+const WITH_SESSIONS: &str = "2025-11-25";
+const SESSION: &str = "mcp-session-id";
+/// Bytes of what comes back.
+const MAX_EVENT: usize = 64 * 1024;
+
+/// How a server is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Greeting {
+    /// By `server/discover`.
+    Discover,
+    /// By `initialize`.
+    Initialize,
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Introduced {
+    /// Its name and version.
+    pub server_info: Option<Value>,
+    /// What it offers, by the protocol's names: `tools`, `resources`.
+    pub capabilities: Vec<String>,
+    /// What it was asked by: worth beginning with the next time.
+    pub greeting: Greeting,
+}
+
+/// Why a server did not say who it is.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ProbeError {
+    /// There is no answer.
+    #[error(transparent)]
+    Outbound(#[from] OutboundError),
+    /// The answer is none of MCP.
+    #[error("{0}")]
+    NotMcp(String),
+}
+
+/// Asks the server at that endpoint who it is: by the greeting named, and if it does not know that one, by the other.
+pub async fn probe(outbound: &Outbound, url: &Url, first: Greeting) -> Result<Introduced, ProbeError> {
+    let second = match first {
+        Greeting::Discover => Greeting::Initialize,
+        Greeting::Initialize => Greeting::Discover,
+    };
+    match greet(outbound, url, first).await {
+        // It is there, and may speak another revision.
+        Err(ProbeError::NotMcp(_)) => greet(outbound, url, second).await,
+        answered => answered,
+    }
+}
+
+async fn greet(outbound: &Outbound, url: &Url, greeting: Greeting) -> Result<Introduced, ProbeError> {
+    let client = json!({ "name": "nuncio", "version": env!("CARGO_PKG_VERSION") });
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    let (method, params) = match greeting {
+        Greeting::Discover => {
+            headers.insert("mcp-protocol-version", HeaderValue::from_static(STATELESS));
+            headers.insert("mcp-method", HeaderValue::from_static("server/discover"));
+            let meta = json!({
+                "io.modelcontextprotocol/protocolVersion": STATELESS,
+                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientInfo": client,
+            });
+            ("server/discover", json!({ "_meta": meta }))
+        }
+        Greeting::Initialize => (
+            "initialize",
+            json!({ "protocolVersion": WITH_SESSIONS, "capabilities": {}, "clientInfo": client }),
+        ),
+    };
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+    let answer = outbound.send(Method::POST, url, headers, Bytes::from(body)).await?;
+    if greeting == Greeting::Initialize
+        && let Some(session) = answer.headers.get(SESSION)
+    {
+        let headers = HeaderMap::from_iter([(header::HeaderName::from_static(SESSION), session.clone())]);
+        // A server that does not let sessions be ended forgets them by itself.
+        let _ = outbound.send(Method::DELETE, url, headers, Bytes::new()).await;
+    }
+    let result = result_of(&answer)?;
+    let server_info = [&result["serverInfo"], &result["_meta"]["io.modelcontextprotocol/serverInfo"]];
+    let capabilities = result["capabilities"].as_object().into_iter().flatten();
+    Ok(Introduced {
+        server_info: server_info.into_iter().find(|info| info.is_object()).cloned(),
+        capabilities: capabilities.map(|(name, _)| name.clone()).collect(),
+        greeting,
+    })
+}
+
+/// The result of the response, whether it came alone or as an event.
+fn result_of(answer: &Answer) -> Result<Value, ProbeError> {
+    let wrong = |why: String| ProbeError::NotMcp(why);
+    if answer.status != StatusCode::OK {
+        return Err(wrong(format!("HTTP {}", answer.status.as_u16())));
+    }
+    let kind =
+        answer.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let response: Option<Value> = if kind.starts_with("text/event-stream") {
+        let events =
+            sse::Parser::new(MAX_EVENT).feed(&answer.body).map_err(|error| wrong(error.to_string()))?;
+        let mut messages = events.iter().filter_map(|event| serde_json::from_str::<Value>(&event.data).ok());
+        messages.find(|message| message.get("result").is_some() || message.get("error").is_some())
+    } else {
+        serde_json::from_slice(&answer.body).ok()
+    };
+    let mut response = response.ok_or_else(|| wrong("the answer is no JSON-RPC response".into()))?;
+    match response.get_mut("result").map(Value::take) {
+        Some(result @ Value::Object(_)) => Ok(result),
+        _ => Err(wrong(match response["error"]["message"].as_str() {
+            Some(message) => format!("the server refused: {}", message.chars().take(200).collect::<String>()),
+            None => "the answer is no JSON-RPC response".into(),
+        })),
+    }
+}

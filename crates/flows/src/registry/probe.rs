@@ -1,0 +1,157 @@
+//! How a remote is probed: an A2A agent by its card, an MCP server by asking who it is.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use nuncio_client::{
+    a2a::{CardReference, HttpOptions, WELL_KNOWN, fetch_card},
+    address::AddressPolicy,
+    mcp::{self, Greeting},
+    outbound::{Outbound, OutboundOptions},
+};
+use serde_json::Value;
+use url::Url;
+
+/// Bytes of a card.
+const MAX_CARD: usize = 256 * 1024;
+
+/// Somebody elsewhere who can be reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// What it is called here.
+    pub name: String,
+    /// Where it is: of an A2A agent the address above `/.well-known/agent-card.json`, or that of its card; of an MCP
+    /// server its endpoint.
+    pub url: Url,
+    /// What it speaks.
+    pub kind: RemoteKind,
+}
+
+/// What a remote speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteKind {
+    /// A2A.
+    A2a,
+    /// MCP.
+    Mcp,
+}
+
+impl RemoteKind {
+    /// Its name in JSON and in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::A2a => "a2a",
+            Self::Mcp => "mcp",
+        }
+    }
+}
+
+/// What a good probe finds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Found {
+    /// The card of an agent.
+    pub card: Option<Value>,
+    /// The name and version of an MCP server.
+    pub server_info: Option<Value>,
+    /// What it can do: an agent's skills, or what an MCP server offers.
+    pub capabilities: Vec<String>,
+}
+
+/// Finds out whether somebody is there. Injected, so that tests own it.
+#[async_trait]
+pub trait Prober: Send + Sync + 'static {
+    /// What is found, or why nothing is. May take as long as it likes: whoever asks has no patience.
+    async fn probe(&self, remote: &Remote) -> Result<Found, String>;
+}
+
+/// Probes over the network. Private addresses are allowed: the operator named them.
+pub struct NetworkProber {
+    timeout: Duration,
+    outbound: Result<Outbound, String>,
+    /// MCP servers that want `initialize`, so that they are asked so at once.
+    with_sessions: Mutex<BTreeSet<String>>,
+}
+
+impl NetworkProber {
+    /// A prober that gives up after so long.
+    pub fn new(timeout: Duration) -> Self {
+        let options = OutboundOptions {
+            policy: AddressPolicy { allow_private: true },
+            connect_timeout: timeout,
+            timeout,
+            max_answer: MAX_CARD,
+        };
+        let outbound = Outbound::new(options).map_err(|error| error.to_string());
+        Self { timeout, outbound, with_sessions: Mutex::default() }
+    }
+
+    async fn agent(&self, remote: &Remote) -> Result<Found, String> {
+        let options = HttpOptions {
+            connect_timeout: self.timeout,
+            answer_timeout: self.timeout,
+            max_answer: MAX_CARD,
+            ..HttpOptions::default()
+        };
+        let card = fetch_card(&CardReference::Url(card_url(&remote.url)), &options).await;
+        let card = card.map_err(|error| error.to_string())?;
+        let card: Value = serde_json::from_str(card.json.get()).map_err(|error| error.to_string())?;
+        let skills = card["skills"].as_array().into_iter().flatten();
+        let capabilities = skills.filter_map(|skill| skill["id"].as_str().map(str::to_owned)).collect();
+        Ok(Found { card: Some(card), server_info: None, capabilities })
+    }
+
+    async fn server(&self, remote: &Remote) -> Result<Found, String> {
+        let outbound = self.outbound.as_ref().map_err(Clone::clone)?;
+        let known = self.with_sessions().contains(&remote.name);
+        let first = if known { Greeting::Initialize } else { Greeting::Discover };
+        let introduced = mcp::probe(outbound, &remote.url, first).await.map_err(|error| error.to_string())?;
+        match introduced.greeting {
+            Greeting::Initialize => self.with_sessions().insert(remote.name.clone()),
+            Greeting::Discover => self.with_sessions().remove(&remote.name),
+        };
+        Ok(Found { card: None, server_info: introduced.server_info, capabilities: introduced.capabilities })
+    }
+
+    fn with_sessions(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.with_sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Prober for NetworkProber {
+    async fn probe(&self, remote: &Remote) -> Result<Found, String> {
+        match remote.kind {
+            RemoteKind::A2a => self.agent(remote).await,
+            RemoteKind::Mcp => self.server(remote).await,
+        }
+    }
+}
+
+/// Where the card of an agent stands.
+fn card_url(url: &Url) -> Url {
+    let mut card = url.clone();
+    if !url.path().ends_with(".json") {
+        card.set_path(&format!("{}{WELL_KNOWN}", url.path().trim_end_matches('/')));
+    }
+    card
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_stands_beneath_the_address_of_its_agent() {
+        let check = |url: &str, expected: &str| {
+            assert_eq!(card_url(&url.parse().unwrap()).as_str(), expected);
+        };
+        check("http://a.example", "http://a.example/.well-known/agent-card.json");
+        check("http://a.example/agents/x/", "http://a.example/agents/x/.well-known/agent-card.json");
+        check("http://a.example/my/card.json", "http://a.example/my/card.json");
+        check("http://a.example/?key=1", "http://a.example/.well-known/agent-card.json?key=1");
+    }
+}

@@ -1,0 +1,77 @@
+//! The tables `[[remote]]` of `nuncio.toml`: agents and servers elsewhere that the registry knows.
+
+use std::{fmt::Write as _, path::Path};
+
+use nuncio::flows::registry::{Remote, RemoteKind};
+use toml::Value;
+use url::Url;
+
+use super::{ConfigError, nearest};
+
+/// What the tables are called.
+pub(super) const TABLE: &str = "remote";
+const KEYS: [&str; 3] = ["remote.name", "remote.url", "remote.kind"];
+/// Characters of a name, as agents have them.
+const MAX_NAME: usize = 64;
+
+/// Reads all of them.
+pub(super) fn read(path: &Path, tables: &Value) -> Result<Vec<Remote>, ConfigError> {
+    let wrong = |why: String| ConfigError::Table { path: path.to_owned(), table: TABLE, why };
+    let Some(tables) = tables.as_array() else {
+        return Err(wrong("expected tables: write [[remote]] with two brackets, one for each".into()));
+    };
+    let mut remotes: Vec<Remote> = vec![];
+    for table in tables {
+        let remote = one(path, table)?;
+        if remotes.iter().any(|other| other.name == remote.name) {
+            return Err(wrong(format!("name: there are two remotes named {:?}", remote.name)));
+        }
+        remotes.push(remote);
+    }
+    Ok(remotes)
+}
+
+fn one(path: &Path, table: &Value) -> Result<Remote, ConfigError> {
+    let wrong = |why: String| ConfigError::Table { path: path.to_owned(), table: TABLE, why };
+    let Some(members) = table.as_table() else { return Err(wrong("expected a table".into())) };
+    for key in members.keys() {
+        let key = format!("{TABLE}.{key}");
+        if !KEYS.contains(&key.as_str()) {
+            let nearest = nearest(&key, KEYS.into_iter());
+            return Err(ConfigError::UnknownKey { path: path.to_owned(), key, nearest });
+        }
+    }
+    let text = |key: &str| members.get(key).and_then(Value::as_str);
+    let name = text("name").ok_or_else(|| wrong("name: is required, a text".into()))?;
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(legal) {
+        return Err(wrong(format!("name: 1 to {MAX_NAME} letters, digits, '-' and '_', not {name:?}")));
+    }
+    let kind = match members.get("kind").map(|kind| kind.as_str().unwrap_or_default()) {
+        None | Some("a2a") => RemoteKind::A2a,
+        Some("mcp") => RemoteKind::Mcp,
+        Some(other) => return Err(wrong(format!("kind of {name:?}: expected a2a or mcp, not {other:?}"))),
+    };
+    let url = text("url").ok_or_else(|| wrong(format!("url of {name:?}: is required, a text")))?;
+    let url = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let Some(url) = url else {
+        return Err(wrong(format!("url of {name:?}: expected a URL with http or https")));
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong(format!(
+            "url of {name:?}: it carries a user name or a password, which is not sent"
+        )));
+    }
+    Ok(Remote { name: name.to_owned(), url, kind })
+}
+
+/// The tables as a file would have them.
+pub(super) fn print(remotes: &[Remote]) -> String {
+    let mut out = String::new();
+    for Remote { name, url, kind } in remotes {
+        let [name, url, kind] = [name, url.as_str(), kind.name()].map(|text| Value::String(text.into()));
+        // A String takes everything.
+        let _ = write!(out, "\n[[{TABLE}]]\nname = {name}\nurl = {url}\nkind = {kind}\n");
+    }
+    out
+}

@@ -1,0 +1,157 @@
+//! A task as the resource `a2a://tasks/{taskId}`: the same state, history and results as `GetTask` tells, in the
+//! resource's own shape, with what the flows know of it.
+
+use nuncio_engine::{
+    Caller, Engine, Kind, Task,
+    engine::TASKS,
+    surface::{CachePolicy, Described, ResourceContent, ResourceProfile, Surface},
+};
+use nuncio_wire::{a2a::write_task_resource, timestamp};
+use serde_json::{Value, json};
+
+/// The family of all tasks.
+pub(super) const TEMPLATE: &str = "a2a://tasks/{taskId}";
+const PREFIX: &str = "a2a://tasks/";
+/// The name of the schema.
+const SCHEMA: &str = "a2a-task";
+
+/// The agents whose input may name a phase of a workflow.
+const SPARC_AGENTS: [&str; 4] = ["researcher", "coder", "analyst", "coordinator"];
+/// The agent whose tasks are batches.
+const BATCH_AGENT: &str = "batch";
+
+/// The family as it presents itself.
+pub(super) fn template() -> ResourceProfile {
+    ResourceProfile::new(TEMPLATE, "task")
+        .described(
+            "A task with its state, history and results so far; messages and artifacts as A2A 1.0 has them.",
+        )
+        .media_type("application/json")
+}
+
+/// The address of a task.
+pub(super) fn task_uri(task: &str) -> String {
+    format!("{PREFIX}{task}")
+}
+
+/// The task that an address names.
+pub(super) fn task_of(uri: &str) -> Option<&str> {
+    uri.strip_prefix(PREFIX).filter(|id| !id.is_empty() && !id.contains('/'))
+}
+
+/// What the resource holds, under the address by which it was asked for.
+pub(super) fn content(engine: &Engine, caller: &Caller, uri: &str, task: &Task) -> ResourceContent {
+    let mut json = Vec::with_capacity(1024);
+    write_task_resource(&mut json, task, |metadata| {
+        metadata.value("sparcPhase", &sparc_phase(task));
+        metadata.value("batchtoolsOptimized", &is_batch(task));
+        metadata.value("agentType", &task.origin.agent);
+    });
+    let policy = if task.state.is_terminal() { CachePolicy::Dynamic } else { CachePolicy::Realtime };
+    let modified = timestamp::format(task.status_at);
+    let described = Described { kind: Kind::A2a, name: TASKS, schema: SCHEMA, modified: &modified, policy };
+    let meta = Some(engine.catalog().surface().metadata(caller, uri, &described));
+    let content = ResourceContent::text(uri, "application/json", String::from_utf8_lossy(&json));
+    ResourceContent { meta, ..content }
+}
+
+/// The phase of a workflow that the task is about: by its attributes, or by what a SPARC agent was asked.
+fn sparc_phase(task: &Task) -> Option<&str> {
+    let said = attribute(task, "sparcPhase").and_then(Value::as_str);
+    let asked = || {
+        let input = task.history.first().and_then(|message| message.data())?;
+        input.get("phase").and_then(Value::as_str)
+    };
+    said.or_else(|| SPARC_AGENTS.contains(&&*task.origin.agent).then(asked).flatten())
+}
+
+fn is_batch(task: &Task) -> bool {
+    let said = attribute(task, "batchtoolsOptimized").and_then(Value::as_bool);
+    said.unwrap_or(task.origin.agent == BATCH_AGENT)
+}
+
+fn attribute<'a>(task: &'a Task, name: &str) -> Option<&'a Value> {
+    task.origin.metadata.as_ref().and_then(|metadata| metadata.get(name))
+}
+
+/// Publishes the schema.
+pub(super) fn publish(surface: &Surface) {
+    surface.add_schema(SCHEMA, schema());
+}
+
+fn schema() -> Value {
+    let part = json!({
+        "type": "object",
+        "properties": {
+            "text": { "type": "string" },
+            "raw": { "type": "string", "description": "Bytes, in base64." },
+            "url": { "type": "string" },
+            "data": {},
+            "metadata": { "type": "object" },
+            "filename": { "type": "string" },
+            "mediaType": { "type": "string" },
+        },
+    });
+    let message = json!({
+        "type": "object",
+        "properties": {
+            "messageId": { "type": "string" },
+            "contextId": { "type": "string" },
+            "taskId": { "type": "string" },
+            "role": { "enum": ["ROLE_USER", "ROLE_AGENT"] },
+            "parts": { "type": "array", "items": { "$ref": "#/$defs/part" } },
+            "metadata": { "type": "object" },
+            "extensions": { "type": "array", "items": { "type": "string" } },
+            "referenceTaskIds": { "type": "array", "items": { "type": "string" } },
+        },
+        "required": ["messageId", "role", "parts"],
+    });
+    let artifact = json!({
+        "type": "object",
+        "properties": {
+            "artifactId": { "type": "string" },
+            "name": { "type": "string" },
+            "description": { "type": "string" },
+            "parts": { "type": "array", "items": { "$ref": "#/$defs/part" } },
+            "metadata": { "type": "object" },
+            "extensions": { "type": "array", "items": { "type": "string" } },
+        },
+        "required": ["artifactId", "parts"],
+    });
+    json!({
+        "title": "A task",
+        "$defs": { "part": part, "message": message, "artifact": artifact },
+        "type": "object",
+        "properties": {
+            "taskId": { "type": "string" },
+            "contextId": { "type": "string" },
+            "status": {
+                "type": "object",
+                "properties": {
+                    "state": { "enum": [
+                        "submitted", "working", "input-required", "auth-required",
+                        "completed", "failed", "canceled", "rejected",
+                    ] },
+                    "timestamp": { "type": "string", "format": "date-time" },
+                    "message": { "anyOf": [{ "$ref": "#/$defs/message" }, { "type": "null" }] },
+                },
+                "required": ["state", "timestamp", "message"],
+                "additionalProperties": false,
+            },
+            "history": { "type": "array", "items": { "$ref": "#/$defs/message" } },
+            "artifacts": { "type": "array", "items": { "$ref": "#/$defs/artifact" } },
+            "metadata": {
+                "type": "object",
+                "properties": {
+                    "sparcPhase": { "type": ["string", "null"] },
+                    "batchtoolsOptimized": { "type": "boolean" },
+                    "agentType": { "type": "string" },
+                },
+                "required": ["sparcPhase", "batchtoolsOptimized", "agentType"],
+                "additionalProperties": false,
+            },
+        },
+        "required": ["taskId", "contextId", "status", "history", "artifacts", "metadata"],
+        "additionalProperties": false,
+    })
+}

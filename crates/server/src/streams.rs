@@ -1,0 +1,214 @@
+//! The streams that are open here, whoever opened them and in whatever protocol: how many events each was sent, and
+//! what the last of them were. Of an event only its type, its place in a task's log and its time are kept, never its
+//! content. Every stream has a place among `max_streams`, so what is known of them is bounded by that.
+
+mod offer;
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use nuncio_engine::{
+    Caller, Engine, Error,
+    clock::{Clock, Timestamp},
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub(crate) use offer::offer;
+
+/// The header by which a client learns how its stream is called.
+pub(crate) const STREAM_ID: &str = "nuncio-stream-id";
+/// Events of a stream that are remembered.
+pub(crate) const MAX_REMEMBERED: usize = 16;
+/// Characters of what a client says of itself.
+const MAX_CLIENT_INFO: usize = 200;
+/// Characters of an event's type.
+const MAX_TYPE: usize = 64;
+
+tokio::task_local! {
+    /// The connection that a request came by. A request is answered within the task of its connection, so that
+    /// this costs nothing where nobody streams.
+    pub(crate) static CONNECTION: u64;
+}
+
+/// The open streams, and the places for more of them.
+pub(crate) struct Streams {
+    engine: Engine,
+    max: usize,
+    places: Arc<Semaphore>,
+    live: Mutex<HashMap<String, Arc<Entry>>>,
+}
+
+/// What is known of an open stream.
+struct Entry {
+    id: String,
+    owner: String,
+    connection: String,
+    kind: &'static str,
+    started: Timestamp,
+    client: Option<String>,
+    total: AtomicU64,
+    last: Mutex<VecDeque<Told>>,
+}
+
+/// What is remembered of an event.
+struct Told {
+    kind: Cow<'static, str>,
+    at: Timestamp,
+    task: Option<Arc<str>>,
+    seq: Option<u64>,
+}
+
+impl Streams {
+    pub(crate) fn new(engine: Engine, max: usize) -> Arc<Self> {
+        Arc::new(Self { engine, max, places: Arc::new(Semaphore::new(max)), live: Mutex::default() })
+    }
+
+    /// A place for one more stream.
+    pub(crate) fn place(self: &Arc<Self>) -> Result<Place, Error> {
+        match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(permit) => Ok(Place { streams: Arc::clone(self), permit }),
+            Err(_) => Err(Error::Busy {
+                why: format!("there are {} streams open (max_streams)", self.max),
+                retry_after: Duration::from_secs(1),
+            }),
+        }
+    }
+
+    /// How many places are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.max - self.places.available_permits()
+    }
+
+    /// The caller's stream of that name.
+    fn find(&self, caller: &Caller, id: &str) -> Option<Arc<Entry>> {
+        self.lock().get(id).filter(|entry| caller.sees(&entry.owner)).cloned()
+    }
+
+    /// The caller's streams, oldest first.
+    fn of(&self, caller: &Caller) -> Vec<Arc<Entry>> {
+        let mut all: Vec<_> =
+            self.lock().values().filter(|entry| caller.sees(&entry.owner)).cloned().collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Entry>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among the streams that may be open. A request that might become a stream has one; it is given back when
+/// the request is answered otherwise.
+pub(crate) struct Place {
+    streams: Arc<Streams>,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// Opens a stream of that kind in this place.
+    pub(crate) fn open(self, caller: &Caller, kind: &'static str, headers: &HeaderMap) -> Live {
+        let Self { streams, permit } = self;
+        let clock = streams.engine.clock();
+        let connection = CONNECTION.try_with(|number| *number).unwrap_or_default();
+        let entry = Arc::new(Entry {
+            id: format!("stream-{}", clock.new_id().simple()),
+            owner: caller.owner().to_owned(),
+            connection: format!("conn-{connection}"),
+            kind,
+            started: clock.now(),
+            client: client_info(&streams.engine, headers),
+            total: AtomicU64::new(0),
+            last: Mutex::default(),
+        });
+        streams.lock().insert(entry.id.clone(), Arc::clone(&entry));
+        Live { entry, streams, _permit: permit }
+    }
+}
+
+/// What a client says of itself, without what looks like a secret.
+fn client_info(engine: &Engine, headers: &HeaderMap) -> Option<String> {
+    let said = headers.get(header::USER_AGENT)?.to_str().ok()?;
+    let short: String = said.chars().take(MAX_CLIENT_INFO).collect();
+    Some(engine.redactor().text(&short).into_owned())
+}
+
+/// An open stream. It is forgotten when this is dropped, which is when its body is.
+pub(crate) struct Live {
+    entry: Arc<Entry>,
+    streams: Arc<Streams>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Live {
+    /// The header that tells its name.
+    pub(crate) fn header(&self) -> HeaderValue {
+        // Made of letters and digits.
+        HeaderValue::from_str(&self.entry.id).unwrap_or(HeaderValue::from_static(""))
+    }
+
+    /// Counts an event that is sent, and remembers it for a while.
+    pub(crate) fn told(&self, kind: Cow<'static, str>, task: Option<&Arc<str>>, seq: Option<u64>) {
+        let at = self.clock().now();
+        let mut last = self.entry.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.len() >= MAX_REMEMBERED {
+            last.pop_front();
+        }
+        last.push_back(Told { kind, at, task: task.cloned(), seq });
+        // Under the lock, so that whoever reads both finds them in step.
+        self.entry.total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        self.streams.engine.clock()
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.streams.lock().remove(&self.entry.id);
+    }
+}
+
+/// The type of a message of JSON-RPC: its method, or that it is a response. Only the beginning is looked at, which
+/// this server wrote: the method stands before everything that is long.
+pub(crate) fn type_of(message: &[u8]) -> Cow<'static, str> {
+    const METHOD: &[u8] = b"\"method\":\"";
+    const BEGINNING: usize = 256;
+    let beginning = &message[..message.len().min(BEGINNING)];
+    if beginning.is_empty() {
+        return Cow::Borrowed("position");
+    }
+    let find = |wanted: &[u8]| beginning.windows(wanted.len()).position(|window| window == wanted);
+    let content = find(b"\"result\":").or_else(|| find(b"\"error\":")).unwrap_or(usize::MAX);
+    let Some(at) = find(METHOD).filter(|at| *at < content) else { return Cow::Borrowed("response") };
+    let rest = &beginning[at + METHOD.len()..];
+    match rest.split(|byte| *byte == b'"').next().unwrap_or_default() {
+        b"notifications/progress" => Cow::Borrowed("notifications/progress"),
+        b"notifications/message" => Cow::Borrowed("notifications/message"),
+        method => Cow::Owned(String::from_utf8_lossy(method).chars().take(MAX_TYPE).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::type_of;
+
+    #[test]
+    fn a_message_is_of_the_type_of_its_method() {
+        let check = |message: &str, expected: &str| assert_eq!(type_of(message.as_bytes()), expected);
+        check(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#, "notifications/progress");
+        check(r#"{"jsonrpc":"2.0","id":"x","method":"elicitation/create"}"#, "elicitation/create");
+        check(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response");
+        check(r#"{"jsonrpc":"2.0","id":"\"method\":\"x","result":{}}"#, "response");
+        check(r#"{"jsonrpc":"2.0","id":1,"result":{"method":"x"}}"#, "response");
+        check("", "position");
+    }
+}
