@@ -4,7 +4,12 @@
 //! A server that is named is called by its address, a local one is found by what its data folder tells. Where none
 //! runs, one runs in this process for as long as the command does, so that the commands work on a folder alone.
 
-use std::{cell::RefCell, future::Future, path::PathBuf, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::Args;
 use nuncio::{Running, data_dir::Published};
@@ -67,6 +72,8 @@ pub(crate) struct Shared {
     own: Option<Running>,
     /// What a command that ends early leaves to go on from.
     seen: RefCell<Seen>,
+    /// Whether it has answered.
+    reached: Cell<bool>,
 }
 
 /// Where a server is, and what it is shown.
@@ -107,14 +114,17 @@ impl ServerFlags {
         let tools = ToolClient::new(&format!("{}/mcp", place.url), options)
             .map_err(|error| CliError::Tool { error: Box::new(error), target: target.clone() })?;
         let seen = RefCell::new(Seen { agent_flags: target.flags.clone(), ..Seen::default() });
-        Ok(Shared { tools, target, format: self.format, own: place.own, seen })
+        Ok(Shared { tools, target, format: self.format, own: place.own, seen, reached: Cell::new(false) })
     }
 }
 
 /// The server that holds the data folder: another process, or this one.
 async fn local(data: Option<PathBuf>) -> Result<Place, CliError> {
     let mut config = config::load(&Given::new(), None)?.config;
-    let flags = data.as_ref().map(|data| format!(" --data {}", data.display())).unwrap_or_default();
+    let flags = data
+        .as_ref()
+        .map(|data| format!(" --data {}", quoted(&data.display().to_string())))
+        .unwrap_or_default();
     if let Some(data) = data {
         config.data = data;
         config.store = None;
@@ -184,39 +194,45 @@ impl Shared {
         Ok(called.structured.unwrap_or_else(|| json!({ "text": called.text })))
     }
 
-    /// The same for one call of many: a server that says it is too early is asked again later.
+    /// The same for one call of many: what was certainly not done is asked for again.
     pub(crate) async fn call_patiently(&self, tool: &str, arguments: &Value) -> Result<Value, CliError> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match self.tools.call(tool, arguments.clone()).await {
-                Ok(called) => return Ok(called.structured.unwrap_or_default()),
-                Err(error) if error.is_passing() && Instant::now() < until => pause(&error).await,
-                Err(error) => return Err(self.failed(error)),
-            }
-        }
+        let called = self
+            .again(ToolError::is_passing, async || self.tools.call(tool, arguments.clone()).await)
+            .await?;
+        Ok(called.structured.unwrap_or_default())
     }
 
-    /// A task as it stands. The server may go and come back meanwhile: asking changes nothing.
-    pub(crate) async fn task(&self, task: &str) -> Result<TaskSeen, CliError> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match self.tools.task(task).await {
-                Ok(seen) => return Ok(seen),
-                Err(error) if may_pass(&error) && Instant::now() < until => pause(&error).await,
-                Err(error) => return Err(self.failed(error)),
-            }
-        }
-    }
-
-    /// Calls a tool that only looks; the server may go and come back meanwhile.
+    /// Calls a tool that only looks: the server may go and come back meanwhile.
     pub(crate) async fn look(&self, tool: &str, arguments: &Value) -> Result<Value, CliError> {
+        let called = self.again(may_pass, async || self.tools.call(tool, arguments.clone()).await).await?;
+        Ok(called.structured.unwrap_or_default())
+    }
+
+    /// A task as it stands. The server may go and come back meanwhile.
+    pub(crate) async fn task(&self, task: &str) -> Result<TaskSeen, CliError> {
+        self.again(may_pass, async || self.tools.task(task).await).await
+    }
+
+    /// Asks again while it may help. A server that was never reached is not waited for.
+    async fn again<T>(
+        &self,
+        helps: impl Fn(&ToolError) -> bool,
+        ask: impl AsyncFn() -> Result<T, ToolError>,
+    ) -> Result<T, CliError> {
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.tools.call(tool, arguments.clone()).await {
-                Ok(called) => return Ok(called.structured.unwrap_or_default()),
-                Err(error) if may_pass(&error) && Instant::now() < until => pause(&error).await,
-                Err(error) => return Err(self.failed(error)),
+            let error = match ask().await {
+                Ok(answer) => {
+                    self.reached.set(true);
+                    return Ok(answer);
+                }
+                Err(error) => error,
+            };
+            let is_there = self.reached.get() || matches!(error, ToolError::TooFast { .. });
+            if !is_there || !helps(&error) || Instant::now() >= until {
+                return Err(self.failed(error));
             }
+            pause(&error).await;
         }
     }
 

@@ -161,12 +161,17 @@ pub(crate) fn millis(value: &Value) -> String {
     }
 }
 
-/// A measured figure, with two digits at most.
+/// A measured figure: two digits after the point, where it is not a count.
 pub(crate) fn figure(value: &Value) -> String {
-    match value.as_f64() {
-        Some(number) if number.fract() != 0.0 => format!("{number:.2}"),
-        _ => cell(value),
+    match value.as_f64().filter(|_| value.is_f64()) {
+        Some(number) => format!("{number:.2}"),
+        None => cell(value),
     }
+}
+
+/// So many of something.
+pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 fn long(seconds: u64) -> String {
@@ -231,5 +236,8 @@ mod tests {
         check(millis(&json!(1500)), "1.5 s");
         check(figure(&json!(2.3456)), "2.35");
         check(figure(&json!(7)), "7");
+        check(figure(&json!(0.0)), "0.00");
+        check(count(1, "key", "keys"), "1 key");
+        check(count(0, "key", "keys"), "0 keys");
     }
 }

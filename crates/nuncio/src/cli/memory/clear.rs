@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, stdin};
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::{error::CliError, form, shared::Shared, table::cell, text::plain};
+use crate::cli::{error::CliError, form, shared::Shared, table, text::plain};
 
 #[derive(Args)]
 pub(super) struct Clear {
@@ -26,8 +26,9 @@ impl Clear {
                 return Err(CliError::Usage(why));
             }
             let page = shared.call("memory_list", json!({ "namespace": self.namespace, "limit": 1 })).await?;
-            let question =
-                format!("Forget all {} entries of {namespace}? [y/N] ", cell(&page["stats"]["total"]));
+            let total = page["stats"]["total"].as_u64().unwrap_or(0);
+            let entries = table::count(total, "entry", "entries");
+            let question = format!("Forget {entries} of {namespace}, all there is? [y/N] ");
             if !form::yes(&question).await? {
                 shared.remark("nothing was forgotten");
                 return Ok(());
@@ -36,7 +37,8 @@ impl Clear {
         let cleared =
             shared.call("memory_clear", json!({ "namespace": self.namespace, "confirm": true })).await?;
         shared.print(&cleared, |cleared| {
-            format!("{} entries of {namespace} are gone.\n", cell(&cleared["cleared"]))
+            let count = cleared["cleared"].as_u64().unwrap_or(0);
+            format!("{} of {namespace} forgotten.\n", table::count(count, "entry", "entries"))
         })
     }
 }

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use nuncio_client::mcp::ToolError;
 use serde_json::json;
 
-use crate::cli::{error::CliError, progress::Progress, shared::Shared, text::plain};
+use crate::cli::{error::CliError, progress::Progress, shared::Shared, table, text::plain};
 
 /// Entries that are asked for at once; the server gives fewer where they are large.
 const PAGE: usize = 1000;
@@ -34,7 +34,7 @@ impl Export {
     pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
         let Some(path) = &self.file else {
             let count = self.write(shared, &mut BufWriter::new(io::stdout())).await?;
-            shared.remark(&format!("{count} entries"));
+            shared.remark(&entries(count));
             return Ok(());
         };
         let failed = |error: io::Error| CliError::Usage(format!("cannot write {}: {error}", path.display()));
@@ -55,7 +55,7 @@ impl Export {
         };
         let report = json!({ "namespace": self.namespace, "exported": count, "file": path });
         shared.print(&report, |_| {
-            format!("{count} entries of {} are in {}.\n", plain(&self.namespace), path.display())
+            format!("{} of {} in {}.\n", entries(count), plain(&self.namespace), path.display())
         })
     }
 
@@ -76,6 +76,10 @@ impl Export {
         out.flush()?;
         Ok(count)
     }
+}
+
+fn entries(number: u64) -> String {
+    table::count(number, "entry", "entries")
 }
 
 fn draft_of(path: &Path) -> PathBuf {
@@ -155,7 +159,8 @@ impl Import {
         let report = json!({ "namespace": self.namespace, "written": written, "kept": kept });
         shared.print(&report, |_| {
             format!(
-                "{written} entries are written to {}; {kept} were there and stayed.\n",
+                "{} written to {}; {kept} were there and stayed.\n",
+                entries(written),
                 plain(&self.namespace)
             )
         })
