@@ -30,8 +30,9 @@ pub use self::{
 
 /// Characters of an error that is kept.
 const MAX_ERROR: usize = 300;
-/// The shortest wait between two looks, whatever the clock says.
+/// The shortest wait between two looks, whatever the clock says; and while there is no place for another probe.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
+const WAIT_FOR_PLACE: Duration = Duration::from_millis(100);
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -251,7 +252,8 @@ impl Registry {
                 let registry = Arc::clone(&self);
                 probes.spawn(async move { registry.attempt(&remote).await });
             }
-            let wait = self.next_due().since(engine.clock().now()).max(SHORTEST_WAIT);
+            let shortest = if self.places.available_permits() > 0 { SHORTEST_WAIT } else { WAIT_FOR_PLACE };
+            let wait = self.next_due().since(engine.clock().now()).max(shortest);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 // Its place is free for another who is due.

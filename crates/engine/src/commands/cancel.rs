@@ -15,6 +15,7 @@ use crate::{
     engine::Inner,
     error::Error,
     event::{Entry, Event, Status},
+    question::Answer,
     store::{Change, Guard, Opened, RunChange, TaskKey},
     task::{State, Task, TaskId},
 };
@@ -55,6 +56,7 @@ impl Inner {
         self.cancel_children(row.id).await;
         let now = self.clock.now();
         let entry = ended_by_request(now);
+        let asked = task.questions.iter().map(|(_, question)| question.id.clone()).collect::<Vec<_>>();
         task.apply(&entry);
         let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
         change.state = Some((State::Canceled, now));
@@ -64,6 +66,9 @@ impl Inner {
         }
         if let Some(run) = self.local_run(row.id) {
             run.cancel();
+        }
+        if !asked.is_empty() {
+            self.answer_caller(row, asked, Answer::Cancel);
         }
         Ok(Some(task))
     }

@@ -2,6 +2,7 @@
 
 pub mod cancel;
 pub mod list;
+pub(crate) mod pass_on;
 pub mod reply;
 pub mod submit;
 #[cfg(test)]

@@ -63,33 +63,54 @@ impl Reply {
 }
 
 impl Inner {
-    pub(crate) async fn reply(self: &Arc<Self>, caller: &Caller, mut reply: Reply) -> Result<Task, Error> {
+    pub(crate) async fn reply(self: &Arc<Self>, caller: &Caller, reply: Reply) -> Result<Task, Error> {
+        let (task, answered) = self.hear_reply(caller, reply).await?;
+        if let Some((row, question, answer)) = answered {
+            self.answer_caller(&row, vec![question], answer);
+        }
+        Ok(task)
+    }
+
+    /// As `reply`, without a word to the task that called this one: it is where the answer comes from, or goes.
+    pub(crate) async fn answer(self: &Arc<Self>, caller: &Caller, reply: Reply) -> Result<Task, Error> {
+        Ok(self.hear_reply(caller, reply).await?.0)
+    }
+
+    async fn hear_reply(
+        self: &Arc<Self>,
+        caller: &Caller,
+        mut reply: Reply,
+    ) -> Result<(Task, Option<AnsweredHere>), Error> {
         if self.is_closing() {
             return Err(super::submit::stopping());
         }
         self.name(&mut reply.message, reply.idempotency_key.as_deref());
         for _ in 0..DECIDE_AGAIN {
-            if let Some(task) = self.try_reply(caller, &reply).await? {
-                return Ok(task);
+            if let Some(done) = self.try_reply(caller, &reply).await? {
+                return Ok(done);
             }
         }
         Err(moved_too_often())
     }
 
     /// `Ok(None)`: the task moved meanwhile.
-    async fn try_reply(self: &Arc<Self>, caller: &Caller, reply: &Reply) -> Result<Option<Task>, Error> {
+    async fn try_reply(
+        self: &Arc<Self>,
+        caller: &Caller,
+        reply: &Reply,
+    ) -> Result<Option<(Task, Option<AnsweredHere>)>, Error> {
         let opened = self.find(caller, &reply.task).await?;
         let row = &opened.row;
         let mut task = self.fold(&opened).await?;
         let heard = reply.heard();
         // A repeat is no news, also where the task has gone on and asks something else by now, or has ended.
         if self.options.idempotent_message_ids && task.history.iter().any(|m| m.id == reply.message.id) {
-            return Ok(Some(task));
+            return Ok(Some((task, None)));
         }
         if let Some(heard) = &heard
             && self.is_repeat(row, heard).await?
         {
-            return Ok(Some(task));
+            return Ok(Some((task, None)));
         }
         self.check_reply(&task, row, reply)?;
         let now = self.clock.now();
@@ -118,10 +139,11 @@ impl Inner {
         if self.decide(change, entries, &reply.task).await?.is_none() {
             return Ok(None);
         }
-        if let Some((question, answer)) = answered {
-            self.tell_answer(row, question, answer);
+        if let Some((question, answer)) = &answered {
+            self.tell_answer(row, question.clone(), answer.clone());
         }
-        Ok(Some(task))
+        let answered = answered.map(|(question, answer)| (opened.row, question, answer));
+        Ok(Some((task, answered)))
     }
 
     /// Whether this very message was heard before. What was heard since the row was read is found when the
@@ -200,6 +222,9 @@ impl Inner {
         }
     }
 }
+
+/// A question that a reply has answered, and the task's row as it was.
+type AnsweredHere = (TaskRow, String, Answer);
 
 /// What a message does to a task.
 pub(super) struct Heard {

@@ -182,8 +182,8 @@ impl Inner {
         }
     }
 
-    /// Runs a call of another task to its end.
-    pub(crate) async fn call(self: &Arc<Self>, submit: Submit) -> Result<Task, Error> {
+    /// Runs a call of another task until it has ended, or asks something.
+    pub(crate) async fn call(self: &Arc<Self>, submit: &Submit) -> Result<Task, Error> {
         let Some(parent) = &submit.parent else {
             return Err(Error::Internal("a call without a caller".into()));
         };
@@ -197,10 +197,11 @@ impl Inner {
         loop {
             let called = async {
                 let task = self.submit(&caller, submit.clone()).await?;
-                self.settle(&caller, task, |task| task.state.is_terminal()).await
+                self.settle(&caller, task, |task| task.state.is_terminal() || !task.questions.is_empty())
+                    .await
             };
             match called.await {
-                Ok(task) if task.state.is_terminal() => return Ok(task),
+                Ok(task) if task.state.is_terminal() || !task.questions.is_empty() => return Ok(task),
                 // The server stops: the caller's run is handed back and calls again after the next start.
                 Ok(_) => std::future::pending().await,
                 // Work that is accepted waits for room; it does not fail for the lack of it.

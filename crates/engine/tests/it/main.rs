@@ -11,6 +11,7 @@ mod expiry;
 mod follow;
 mod golden;
 mod listing;
+mod passing;
 mod memory;
 mod questions;
 mod random;

@@ -18,6 +18,7 @@ mod mcp;
 mod output;
 mod push;
 mod random;
+mod registry;
 mod resume;
 mod serve;
 mod server_process;

@@ -1,0 +1,129 @@
+//! What a called task asks is asked by the one that called it, and answered once, wherever the answer comes.
+
+use nuncio_engine::{AgentError, Answer, Chunk, Engine, Outcome, State, Task, TaskContext};
+use serde_json::{Value, json};
+
+use crate::world::{EngineExt, World, data, me, said, text_of, to, until};
+
+fn form() -> Value {
+    json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] })
+}
+
+/// Asks twice and says what it was told.
+async fn child(cx: TaskContext) -> Result<Outcome, AgentError> {
+    let first = cx.ask("First?", form()).await?;
+    let second = cx.ask("Second?", form()).await?;
+    cx.artifact(Chunk::text("heard", format!("{} {}", told(&first), told(&second)))).await?;
+    Ok(Outcome::done())
+}
+
+fn told(answer: &Answer) -> String {
+    match answer {
+        Answer::Accept(data) => data["name"].as_str().unwrap_or("?").to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+async fn calls(cx: TaskContext, agent: &str) -> Result<Outcome, AgentError> {
+    let called = cx.call(agent, said("go")).await?;
+    let heard = called.artifacts.iter().find(|artifact| artifact.id == "heard");
+    let heard = heard.and_then(|heard| heard.parts[0].as_text()).unwrap_or("nothing").to_owned();
+    cx.artifact(Chunk::text("heard", format!("{heard} ({:?})", called.state))).await?;
+    Ok(Outcome::done())
+}
+
+fn world() -> World {
+    World::new()
+        .agent("parent", async |cx: TaskContext| calls(cx, "child").await)
+        .agent("grandparent", async |cx: TaskContext| calls(cx, "parent").await)
+        .agent("child", child)
+}
+
+/// The task once it asks this.
+async fn asking(engine: &Engine, task: &Task, text: &str) -> Task {
+    let id = task.origin.id.to_string();
+    until("it asks", async || {
+        let task = engine.get(&me(), &id).await.unwrap();
+        let asks = task.questions.iter().any(|(_, question)| question.text == text);
+        asks.then(|| Task::clone(&task))
+    })
+    .await
+}
+
+/// The task that was called, by the question that was passed on.
+fn called(task: &Task) -> String {
+    let (_, question) = &task.questions[0];
+    question.id.split_once('.').unwrap().0.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_goes_up_and_its_answer_down_through_restarts() {
+    let world = world();
+    for (agent, restarts) in
+        [("parent", false), ("grandparent", false), ("parent", true), ("grandparent", true)]
+    {
+        let mut engine = world.start().await;
+        let task = engine.run(to(agent, "go")).await;
+        for (text, answer) in [("First?", "Ada"), ("Second?", "Bob")] {
+            let asking = asking(&engine, &task, text).await;
+            assert_eq!((asking.state, asking.questions.len()), (State::InputRequired, 1));
+            if restarts {
+                engine.parked(&asking).await;
+                engine.stop().await;
+                drop(engine);
+                engine = world.start().await;
+            }
+            let refused = engine.answer(&asking, data(json!({ "name": 1 }))).await;
+            assert!(refused.is_err(), "the schema is that of the task that asks");
+            engine.answer(&asking, said(answer)).await.unwrap();
+        }
+        let ended = engine.ended(&task).await;
+        assert!(text_of(&ended, "heard").starts_with("Ada Bob (Completed)"), "{}", text_of(&ended, "heard"));
+        engine.checked(ended.origin.id).await;
+        engine.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_answers_the_called_task_answers_for_both() {
+    let world = world();
+    let engine = world.start().await;
+    for agent in ["parent", "grandparent"] {
+        let task = engine.run(to(agent, "go")).await;
+        for (text, answer) in [("First?", "Ada"), ("Second?", "Bob")] {
+            let asking = asking(&engine, &task, text).await;
+            let mut child = called(&asking);
+            if agent == "grandparent" {
+                let parent = engine.get(&me(), &child).await.unwrap();
+                child = called(&parent);
+            }
+            let child = engine.get(&me(), &child).await.unwrap();
+            engine.answer(&child, said(answer)).await.unwrap();
+        }
+        let ended = engine.ended(&task).await;
+        assert!(text_of(&ended, "heard").starts_with("Ada Bob (Completed)"), "{}", text_of(&ended, "heard"));
+        assert!(ended.questions.is_empty());
+        engine.checked(ended.origin.id).await;
+    }
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_called_task_that_is_canceled_takes_its_question_along() {
+    let world = world();
+    let engine = world.start().await;
+    let task = engine.run(to("parent", "go")).await;
+    let asking = asking(&engine, &task, "First?").await;
+    engine.parked(&asking).await;
+    let child = called(&asking);
+    until("the called task asks", async || {
+        let parked = engine.get(&me(), &child).await.unwrap();
+        (parked.state == State::InputRequired).then_some(())
+    })
+    .await;
+    engine.cancel(&me(), &child).await.unwrap();
+    let ended = engine.ended(&task).await;
+    assert_eq!(text_of(&ended, "heard"), "nothing (Canceled)");
+    engine.checked(ended.origin.id).await;
+    engine.stop().await;
+}
