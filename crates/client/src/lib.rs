@@ -3,4 +3,5 @@
 pub mod a2a;
 pub mod address;
 pub mod mcp;
+pub mod model;
 pub mod outbound;

@@ -189,6 +189,14 @@ impl Grants {
         }
     }
 
+    /// The names that the first of them allows this for, as a pattern, for what is not about one name: a list is
+    /// filtered by what may be seen. `None` where they allow it for no name. A pattern fits itself, so that it can
+    /// be asked for like a name.
+    pub fn pattern(&self, action: Action, kind: Kind) -> Option<&str> {
+        let Some(grants) = &self.0 else { return Some("*") };
+        grants.iter().map(|grant| grant.names.as_str()).find(|names| self.allow(action, kind, names))
+    }
+
     /// What they allow to be done to what is named so.
     pub fn actions(&self, kind: Kind, name: &str) -> Vec<Action> {
         Action::ALL.into_iter().filter(|action| self.allow(*action, kind, name)).collect()
@@ -334,6 +342,18 @@ mod tests {
         check("read:a2a execute:a2a:echo", Execute, A2a, "echo", true);
         check("read:a2a execute:a2a:echo", Execute, A2a, "travel", false);
         check("", Read, Memory, "notes", false);
+    }
+
+    #[test]
+    fn a_pattern_of_names_is_found_where_there_is_one() {
+        let pattern = |scopes: &str| {
+            let grants = Grants::parse(scopes).unwrap();
+            grants.pattern(Action::Read, Kind::Sparc).map(str::to_owned)
+        };
+        assert_eq!(pattern("read:memory write:sparc"), None);
+        assert_eq!(pattern("read:memory:x read:sparc:team-*"), Some("team-*".into()));
+        assert_eq!(pattern("read:sparc:a*b*c"), Some("a*b*c".into()));
+        assert_eq!(Grants::all().pattern(Action::Read, Kind::Sparc), Some("*"));
     }
 
     #[test]

@@ -1,32 +1,111 @@
 //! SPARC workflows: five phases, each of which ends at a gate.
+//!
+//! A workflow is a small state machine in the store (`workflow`, `store`); a phase passes when its artifact does
+//! (`gate`, `command`), and what belongs into an artifact is said by its template (`templates`). People and programs
+//! work on it through tools and resources, agents through their tasks (`agents`); all of them by the same calls.
 
-use std::sync::Arc;
+mod agents;
+mod answer;
+mod command;
+mod error;
+mod forms;
+mod gate;
+mod phase;
+mod prompts;
+mod resources;
+mod store;
+mod templates;
+mod tools;
+mod view;
+mod workflow;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use nuncio_engine::{Agent, Engine, Surface, surface::ShapeError};
 
+pub use self::{
+    command::{CommandReport, TestCommand},
+    error::SparcError,
+    gate::{MAX_VIOLATIONS, Verdict, Violation},
+    phase::{Phase, Role},
+    store::{MAX_CONTEXT_ID, MAX_PAGE, Stored, Submitted, Who, Workflows},
+    templates::Template,
+    workflow::{MAX_VERSIONS, Refusal, Status, Workflow},
+};
+
 /// What an operator may set.
-#[derive(Debug, Clone, Default)]
-pub struct SparcOptions {}
+#[derive(Debug, Clone)]
+pub struct SparcOptions {
+    /// The command that decides whether refinement has passed, with its arguments. Without one it cannot pass.
+    pub test_command: Option<Vec<String>>,
+    /// The folder that it runs in; `None`: the server's own.
+    pub test_dir: Option<PathBuf>,
+    /// How long it may run.
+    pub test_timeout: Duration,
+    /// Bytes of its output that are kept, from the end.
+    pub test_output: usize,
+    /// The model that is asked where the caller has none.
+    pub model: Option<SparcModel>,
+    /// Bytes of an artifact.
+    pub max_artifact: usize,
+    /// Entries of a workflow's history.
+    pub max_history: u64,
+    /// Bytes of a goal, and of a reason.
+    pub max_goal: usize,
+}
+
+impl Default for SparcOptions {
+    fn default() -> Self {
+        Self {
+            test_command: None,
+            test_dir: None,
+            test_timeout: Duration::from_secs(600),
+            test_output: 64 * 1024,
+            model: None,
+            max_artifact: 1024 * 1024,
+            max_history: 10_000,
+            max_goal: 8 * 1024,
+        }
+    }
+}
+
+/// A language model at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SparcModel {
+    /// The address before `/chat/completions`.
+    pub url: String,
+    /// The model's name there.
+    pub name: String,
+    /// The environment variable that holds its key.
+    pub key_variable: Option<String>,
+}
 
 /// SPARC workflows: five phases, each of which ends at a gate.
 pub struct Sparc {
-    options: SparcOptions,
+    options: Arc<SparcOptions>,
 }
 
 impl Sparc {
     /// With these options.
     pub fn new(options: SparcOptions) -> Self {
-        Self { options }
+        Self { options: Arc::new(options) }
     }
 
     /// The agents that belong to it.
     pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
-        vec![]
+        agents::all(&self.options)
+    }
+
+    /// The workflows in an engine's store.
+    pub fn workflows(&self, engine: &Engine) -> Workflows {
+        Workflows::new(engine.clone(), Arc::clone(&self.options))
     }
 
     /// Offers it on a surface.
     pub fn install(self: &Arc<Self>, engine: &Engine, surface: &Arc<Surface>) -> Result<(), ShapeError> {
-        let _ = (&self.options, engine, surface);
-        Ok(())
+        let workflows = self.workflows(engine);
+        resources::install(&workflows, surface);
+        prompts::install(surface);
+        tools::install(&workflows, surface)
     }
 }

@@ -63,6 +63,11 @@ impl Shape {
             .collect();
         Some(errors.join("; "))
     }
+
+    /// Everything that is wrong with a value: where, as a JSON pointer, and what, in words.
+    pub fn violations<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = (String, String)> + 'a {
+        self.validator.iter_errors(value).map(|error| (error.instance_path().to_string(), error.to_string()))
+    }
 }
 
 /// Objects are counted, whether they are schemas or only hold some: what is bounded is the work.
@@ -131,5 +136,8 @@ mod tests {
         assert_eq!(shape.refuse(&json!({ "n": 1 })), None);
         assert!(shape.refuse(&json!({ "n": "x" })).is_some_and(|why| why.starts_with("/n: ")));
         assert!(shape.refuse(&json!({})).is_some_and(|why| why.contains("required")));
+        let all: Vec<_> = shape.violations(&json!({ "n": "x" })).collect();
+        assert!(matches!(&all[..], [(path, why)] if path == "/n" && why.contains("integer")), "{all:?}");
+        assert_eq!(shape.violations(&json!({ "n": 1 })).count(), 0);
     }
 }

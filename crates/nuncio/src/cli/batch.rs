@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{error::CliError, output, shared::ServerFlags, text::Text};
+use super::{error::CliError, output, program, shared::ServerFlags, text::Text};
 
 #[derive(Args)]
 pub(crate) struct Batch {
@@ -42,8 +42,11 @@ enum Command {
     /// List batches, newest first
     List {
         /// How many at most
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
+        /// Where the page begins: what the page before said
+        #[arg(long, value_name = "TOKEN")]
+        page_token: Option<String>,
     },
     /// Begin no further operations of a batch
     Pause {
@@ -63,7 +66,7 @@ enum Command {
         #[arg(value_name = "ID")]
         batch: String,
     },
-    /// Do again what failed, and nothing else
+    /// Do again what failed or was skipped, and nothing else, as a new batch
     Retry {
         /// The batch
         #[arg(value_name = "ID")]
@@ -89,7 +92,9 @@ impl Batch {
             Command::Status { batch, operations } => {
                 server.with(async |shared| show::status(shared, &batch, operations).await).await
             }
-            Command::List { limit } => server.with(async |shared| show::list(shared, limit).await).await,
+            Command::List { limit, page_token } => {
+                server.with(async |shared| show::list(shared, limit, page_token.as_deref()).await).await
+            }
             Command::Pause { batch } => change(server, "batch_pause", &batch).await,
             Command::Resume { batch } => change(server, "batch_resume", &batch).await,
             Command::Cancel { batch } => change(server, "batch_cancel", &batch).await,
@@ -114,6 +119,10 @@ async fn change(server: ServerFlags, tool: &str, batch: &str) -> Result<(), CliE
             }
             let mut text = Text::default();
             show::head(&mut text, &changed);
+            if show::id(&changed) != batch {
+                let follow = format!("{} batch watch {}{}", program(), show::id(&changed), shared.flags());
+                text.field("Follow", &follow);
+            }
             output::text(&text.0)
         })
         .await

@@ -21,9 +21,9 @@ pub(super) async fn run(shared: &Shared, batch: &str) -> Result<ExitCode, CliErr
     let status = loop {
         let status = shared.look("batch_status", &json!({ "batchId": batch })).await?;
         let counts = Counts::of(&status);
-        let first = *before.get_or_insert(counts.done);
-        let rate = counts.done.saturating_sub(first) as f64 / begun.elapsed().as_secs_f64().max(0.001);
-        progress.at(counts.done, Some(counts.total), &words(&status, counts, rate));
+        let first = *before.get_or_insert(counts.done());
+        let rate = counts.done().saturating_sub(first) as f64 / begun.elapsed().as_secs_f64().max(0.001);
+        progress.at(counts.done(), counts.total, &words(&status, counts, rate));
         if show::is_over(&status) {
             break status;
         }
@@ -36,12 +36,10 @@ pub(super) async fn run(shared: &Shared, batch: &str) -> Result<ExitCode, CliErr
     } else {
         let mut text = Text::default();
         show::head(&mut text, &status);
-        show::failures(&mut text, &status);
+        show::failures(shared, &mut text, &status).await?;
         output::text(&text.0)?;
     }
-    let counts = Counts::of(&status);
-    let succeeded = counts.failed == 0 && counts.done == counts.total && status["state"] == "completed";
-    Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if show::succeeded(&status) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn words(status: &Value, counts: Counts, rate: f64) -> String {
@@ -49,8 +47,7 @@ fn words(status: &Value, counts: Counts, rate: f64) -> String {
         0 => String::new(),
         failed => format!(", {failed} failed"),
     };
-    let state =
-        status["state"].as_str().filter(|state| *state != "running").map(|state| format!(", {state}"));
     let rate = if rate > 0.0 { format!(", {rate:.1}/s") } else { String::new() };
-    format!("done{failed}{rate}{}", state.unwrap_or_default())
+    let paused = if status["paused"] == true { ", paused" } else { "" };
+    format!("done{failed}{rate}{paused}")
 }

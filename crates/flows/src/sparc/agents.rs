@@ -1,0 +1,164 @@
+//! The agents that work on workflows: one for each role, the coordinator over them, and the one that runs the tests
+//! of an artifact that was submitted by hand.
+//!
+//! What they know of a workflow they learn in steps, and what they do to it they do in steps with a key, so that a
+//! restart in any phase neither loses nor doubles anything.
+
+mod by_hand;
+mod coordinator;
+mod role;
+
+use std::sync::Arc;
+
+use nuncio_engine::{Agent, AgentError, Engine, Profile, Skill, StepContext, TaskContext};
+use serde_json::{Value, json};
+
+use super::{
+    SparcOptions,
+    command::CommandReport,
+    phase::{Phase, Role, names},
+    store::{Submitted, Who, Workflows},
+    view::schema,
+};
+pub(super) use by_hand::GATE;
+
+/// The agents.
+pub(super) fn all(options: &Arc<SparcOptions>) -> Vec<Arc<dyn Agent>> {
+    let role = |role| Arc::new(role::RoleAgent::new(role, Arc::clone(options))) as Arc<dyn Agent>;
+    vec![
+        role(Role::Researcher),
+        role(Role::Coder),
+        role(Role::Analyst),
+        Arc::new(coordinator::Coordinator::new(Arc::clone(options))),
+        Arc::new(by_hand::GateAgent::new(Arc::clone(options))),
+    ]
+}
+
+/// What an agent is asked to do.
+#[derive(Debug)]
+struct Input {
+    context_id: String,
+    phase: Option<Phase>,
+    goal: Option<String>,
+}
+
+impl Input {
+    /// From the named arguments; a text is the goal, and the conversation is the context.
+    fn read(cx: &TaskContext) -> Result<Self, String> {
+        let argument = |name: &str| match cx.argument(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.trim().is_empty())),
+            Some(_) => Err(format!("{name}: a text is wanted")),
+        };
+        let phase = argument("phase")?.map(|phase| phase.parse().map_err(|why| format!("phase: {why}")));
+        let goal = match argument("goal")? {
+            Some(goal) => Some(goal),
+            None => argument("text")?.or_else(|| Some(cx.text()).filter(|text| !text.trim().is_empty())),
+        };
+        let context_id = argument("contextId")?.unwrap_or_else(|| cx.context_id().to_owned());
+        Ok(Self { context_id, phase: phase.transpose()?, goal })
+    }
+}
+
+fn workflows(engine: Engine, options: &Arc<SparcOptions>) -> Workflows {
+    Workflows::new(engine, Arc::clone(options))
+}
+
+fn who(cx: &TaskContext, agent: &str) -> Who {
+    Who { caller: cx.caller(), agent: Some((agent.to_owned(), cx.task_id().to_string())) }
+}
+
+/// Submits an artifact: inspects it, runs the tests where the phase has some, and lets the gate decide. Each is a
+/// step of its own, so that a restart repeats at most the one that it cut.
+async fn submit(
+    cx: &TaskContext,
+    workflows: &Workflows,
+    who: &Who,
+    context_id: &str,
+    phase: Phase,
+    artifact: &Value,
+) -> Result<Result<Submitted, String>, AgentError> {
+    let mut tests = None;
+    if phase == Phase::Refinement {
+        let inspected: Result<bool, String> = cx
+            .step("inspect", async |_| {
+                let found = workflows.inspect(&who.caller, context_id, Some(phase), artifact).await;
+                Ok(found.map(|(_, violations)| violations.is_empty()).map_err(|error| error.to_string()))
+            })
+            .await?;
+        match inspected {
+            Err(why) => return Ok(Err(why)),
+            Ok(false) => {}
+            Ok(true) => {
+                match cx.step("test", async |step| test(&step, workflows, who, context_id).await).await? {
+                    Ok(report) => tests = Some(report),
+                    Err(why) => return Ok(Err(why)),
+                }
+            }
+        }
+    }
+    cx.step("submit", async |step| {
+        let key = step.idempotency_key();
+        let submitted =
+            workflows.submit(who, context_id, Some(phase), artifact, tests.clone(), Some(&key)).await;
+        Ok(submitted.map_err(|error| error.to_string()))
+    })
+    .await
+}
+
+/// Runs the tests, unless the task is to end: then they are killed.
+async fn test(
+    step: &StepContext,
+    workflows: &Workflows,
+    who: &Who,
+    context_id: &str,
+) -> Result<Result<CommandReport, String>, AgentError> {
+    tokio::select! {
+        biased;
+        () = step.canceled() => Err(AgentError::Canceled),
+        report = workflows.test(&who.caller, context_id) => Ok(report.map_err(|error| error.to_string())),
+    }
+}
+
+fn profile(role: Role, about: &str, skill: &str) -> Profile {
+    let mut profile = Profile::new(role.name(), about).input(json!({
+        "type": "object",
+        "properties": {
+            "contextId": { "type": "string", "description": "The workflow; default: the conversation's own." },
+            "goal": { "type": "string", "description": "What is to be achieved; starts a workflow where there is none." },
+            "phase": {
+                "type": "string", "enum": role.phases(),
+                "description": "The phase to work on; default: the current one.",
+            },
+            "text": { "type": "string", "description": "The goal, in words." },
+        },
+        "additionalProperties": false,
+    }));
+    profile.skills = role
+        .phases()
+        .into_iter()
+        .map(|phase| Skill {
+            tags: vec!["sparc".into(), phase.name().into()],
+            ..Skill::new(
+                &format!("sparc_{phase}"),
+                &format!("SPARC {phase}"),
+                &format!("{skill} the {phase} phase of a SPARC workflow, up to its gate."),
+            )
+        })
+        .collect();
+    if role == Role::Coordinator {
+        profile.skills = vec![Skill {
+            tags: vec!["sparc".into(), "coordination".into()],
+            examples: vec!["Build a URL shortener whose links expire".into()],
+            ..Skill::new(
+                "sparc_workflow",
+                "SPARC workflow",
+                &format!("Drives a whole SPARC workflow: {}.", names(&Phase::ALL)),
+            )
+        }];
+        profile.output_schema = Some(schema::ran());
+    } else {
+        profile.output_schema = Some(schema::worked());
+    }
+    profile
+}

@@ -1,0 +1,161 @@
+//! The coordinator drives a whole workflow as one durable task: for each phase it calls the agent whose work that is,
+//! as a child, and follows where the workflow goes, also back.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    Agent, AgentError, Chunk, Content, Message, Outcome, Part, Profile, Role as Speaker, State, Task,
+    TaskContext,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Input, profile, who, workflows};
+use crate::sparc::{
+    SparcOptions,
+    error::SparcError,
+    phase::{Phase, Role},
+    store::{Stored, Who, Workflows, artifact_uri, workflow_uri},
+};
+
+/// How long it may work on one workflow: it waits for its children, which may wait for people.
+const TIME_LIMIT: Duration = Duration::from_secs(90 * 24 * 3600);
+/// How many phases one run works on, over all visits.
+const MAX_VISITS: usize = 100;
+
+/// Drives whole workflows.
+pub(super) struct Coordinator {
+    options: Arc<SparcOptions>,
+}
+
+/// Where a workflow stands.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Look {
+    current: Phase,
+    done: bool,
+    passed: Vec<(Phase, u32)>,
+}
+
+impl Look {
+    fn at(stored: &Stored) -> Self {
+        let workflow = &stored.workflow;
+        let passed = |phase| Some((phase, workflow.phase(phase).passed_version?));
+        Self {
+            current: workflow.current,
+            done: workflow.is_done(),
+            passed: Phase::ALL.into_iter().filter_map(passed).collect(),
+        }
+    }
+}
+
+impl Coordinator {
+    pub(super) fn new(options: Arc<SparcOptions>) -> Self {
+        Self { options }
+    }
+}
+
+#[async_trait]
+impl Agent for Coordinator {
+    fn profile(&self) -> Profile {
+        let about = "Drives a whole SPARC workflow, from specification to completion, with one child task for each \
+                     phase. Starts the workflow where there is none, and goes on with it where it stands.";
+        Profile { time_limit: Some(TIME_LIMIT), ..profile(Role::Coordinator, about, "Drives") }
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let input = match Input::read(&cx) {
+            Ok(input) => input,
+            Err(why) => return Ok(Outcome::Rejected(why)),
+        };
+        let (who, workflows) = (who(&cx, Role::Coordinator.name()), workflows(cx.engine(), &self.options));
+        let context_id = &input.context_id;
+        let started: Result<Look, String> = cx
+            .step("start", async |step| {
+                let started = start(&workflows, &who, &input, &step.idempotency_key()).await;
+                Ok(started.map(|stored| Look::at(&stored)).map_err(|error| error.to_string()))
+            })
+            .await?;
+        let mut now = match started {
+            Ok(now) => now,
+            Err(why) => return Ok(Outcome::Rejected(why)),
+        };
+        let mut refused = None;
+        for _ in 0..MAX_VISITS {
+            if now.done {
+                return finish(&cx, context_id, &now).await;
+            }
+            let phase = now.current;
+            let said = format!("Phase {} of 5: {phase} ({})", phase.index() + 1, phase.role().name());
+            cx.progress(phase.index() as f64, Some(5.0), said).await?;
+            let ask = Part::data(json!({ "contextId": context_id, "phase": phase }));
+            let child = cx.call(phase.role().name(), Message::of("", Speaker::User, vec![ask])).await?;
+            let words = child.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
+            match child.state {
+                State::Completed => show(&cx, phase, &child).await?,
+                // Somebody else may have moved the workflow meanwhile; refused twice at the same place is a no.
+                State::Rejected if refused != Some(phase) => refused = Some(phase),
+                _ => return Ok(Outcome::failed(format!("{phase}: {words}"))),
+            }
+            let look: Result<Look, String> = cx
+                .step("look", async |_| {
+                    let stored = workflows.get(&who.caller, context_id).await;
+                    Ok(stored.map(|stored| Look::at(&stored)).map_err(|error| error.to_string()))
+                })
+                .await?;
+            now = match look {
+                Ok(look) => look,
+                Err(why) => return Ok(Outcome::Failed(why)),
+            };
+        }
+        Ok(Outcome::failed(format!(
+            "the workflow went through {MAX_VISITS} phases (max_visits) and is not done"
+        )))
+    }
+}
+
+/// The workflow, started where there is none.
+async fn start(workflows: &Workflows, who: &Who, input: &Input, key: &str) -> Result<Stored, SparcError> {
+    workflows.allow_run(&who.caller, &input.context_id)?;
+    match (workflows.get(&who.caller, &input.context_id).await, &input.goal) {
+        (Err(SparcError::NoWorkflow(_)), Some(goal)) => {
+            workflows.start(who, Some(&input.context_id), goal, false, Some(key)).await
+        }
+        (found, _) => found,
+    }
+}
+
+/// Shows the artifact of a phase that has passed. As text: the one structured result is what the whole run came to.
+async fn show(cx: &TaskContext, phase: Phase, child: &Task) -> Result<(), AgentError> {
+    let parts = child.artifacts.iter().flat_map(|artifact| &artifact.parts);
+    let worked = parts.filter_map(|part| match &part.content {
+        Content::Data(value) => Some(value),
+        _ => None,
+    });
+    let Some(worked) = worked.last().filter(|worked| worked["outcome"] == "passed") else { return Ok(()) };
+    let text = serde_json::to_string_pretty(&worked["artifact"]).map_err(AgentError::failed)?;
+    let part = Part { media_type: Some("application/json".into()), ..Part::text(text) };
+    let chunk = Chunk::parts(format!("{phase}-{}", worked["version"]), vec![part]);
+    let described = worked["uri"].as_str().unwrap_or_default();
+    cx.artifact(chunk.named(format!("The {phase}")).described(described).last()).await
+}
+
+async fn finish(cx: &TaskContext, context_id: &str, now: &Look) -> Result<Outcome, AgentError> {
+    let phases: Vec<Value> = now
+        .passed
+        .iter()
+        .map(|(phase, version)| {
+            json!({ "phase": phase, "version": version, "uri": artifact_uri(context_id, *phase, *version) })
+        })
+        .collect();
+    let ran = json!({
+        "contextId": context_id,
+        "uri": workflow_uri(context_id),
+        "currentPhase": now.current,
+        "done": now.done,
+        "phases": phases,
+    });
+    cx.progress(5.0, Some(5.0), "All five phases have passed").await?;
+    cx.artifact(Chunk::data("workflow", ran).named("What the workflow came to").last()).await?;
+    Ok(Outcome::said(format!("All five phases of {context_id:?} have passed.")))
+}

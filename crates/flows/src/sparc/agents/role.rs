@@ -1,0 +1,410 @@
+//! A role agent works on one phase: it makes the artifact, by a model or by a person's forms, and submits it.
+//!
+//! The gate decides. Where it refuses, the agent tries once more by itself with what was wrong; after that it asks a
+//! person whether to try again, to go back, or to stop.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use nuncio_client::model::{Model, ModelError, ModelOptions};
+use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, StepContext, TaskContext};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Input, profile, submit, who, workflows};
+use crate::sparc::{
+    SparcModel, SparcOptions,
+    answer::{MAX_TOKENS, again, json_in, prompt, shortened, system},
+    error::SparcError,
+    forms::{self, Filled},
+    gate::{Verdict, Violation},
+    phase::{Phase, Role, names},
+    store::{Submitted, Who, Workflows, artifact_uri},
+    templates::Template,
+};
+
+/// How long it may work on one phase, waiting not counted.
+const TIME_LIMIT: Duration = Duration::from_secs(24 * 3600);
+/// How often a configured model is asked the same thing, where it fails in a way that may pass.
+const MODEL_TRIES: u32 = 3;
+/// How often a person is asked what to do next before that is taken for a no.
+const MAX_DECISIONS: usize = 100;
+
+/// Works on the phases of its role.
+pub(super) struct RoleAgent {
+    role: Role,
+    options: Arc<SparcOptions>,
+}
+
+/// What is known when the work begins. Kept, so that a restart begins with the same.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Work {
+    phase: Phase,
+    goal: String,
+    prompt: String,
+}
+
+/// Who makes the artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The caller's model.
+    Sample,
+    /// The configured model.
+    Model,
+    /// A person, by forms.
+    Forms,
+}
+
+/// What came of one try to make an artifact.
+enum Made {
+    /// An artifact.
+    Artifact(Value),
+    /// Something else: what is wrong with it.
+    Nothing(String),
+    /// Nobody will make one: why.
+    GaveUp(String),
+}
+
+/// The last try, for the next one.
+struct Before {
+    artifact: Option<Value>,
+    verdict: Verdict,
+}
+
+/// What a person wants to be done about a phase that does not pass.
+enum Decision {
+    Retry,
+    Back { to: Phase, reason: String },
+    Stop(String),
+}
+
+impl RoleAgent {
+    pub(super) fn new(role: Role, options: Arc<SparcOptions>) -> Self {
+        Self { role, options }
+    }
+}
+
+#[async_trait]
+impl Agent for RoleAgent {
+    fn profile(&self) -> Profile {
+        let (about, does) = match self.role {
+            Role::Researcher => {
+                ("Finds out what is wanted, and writes the specification of a SPARC workflow.", "Does")
+            }
+            Role::Coder => (
+                "Writes the pseudocode of a SPARC workflow, and refines the work until its tests pass.",
+                "Does",
+            ),
+            Role::Analyst | Role::Coordinator => {
+                ("Writes the architecture of a SPARC workflow, and validates its completion.", "Does")
+            }
+        };
+        Profile { time_limit: Some(TIME_LIMIT), ..profile(self.role, about, does) }
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let input = match Input::read(&cx) {
+            Ok(input) => input,
+            Err(why) => return Ok(Outcome::Rejected(why)),
+        };
+        let job = Job {
+            who: who(&cx, self.role.name()),
+            workflows: workflows(cx.engine(), &self.options),
+            context_id: input.context_id.clone(),
+            model: self.options.model.clone(),
+            cx,
+        };
+        let begun: Result<Work, String> = job
+            .cx
+            .step("begin", async |step| {
+                let begun = self.begin(&job, &input, &step.idempotency_key()).await;
+                Ok(begun.map_err(|error| error.to_string()))
+            })
+            .await?;
+        match begun {
+            Err(why) => Ok(Outcome::Rejected(why)),
+            Ok(work) => job.work(&work).await,
+        }
+    }
+}
+
+impl RoleAgent {
+    /// Finds the workflow, or starts it where this role begins one, and gathers what the work needs.
+    async fn begin(&self, job: &Job, input: &Input, key: &str) -> Result<Work, SparcError> {
+        let (workflows, who) = (&job.workflows, &job.who);
+        let first = self.role.phases().contains(&Phase::Specification);
+        let stored = match (workflows.get(&who.caller, &input.context_id).await, &input.goal) {
+            (Err(SparcError::NoWorkflow(_)), Some(goal)) if first => {
+                workflows.start(who, Some(&input.context_id), goal, false, Some(key)).await?
+            }
+            (found, _) => found?,
+        };
+        let workflow = &stored.workflow;
+        let phase = input.phase.unwrap_or(workflow.current);
+        workflow.check_current(phase)?;
+        if phase.role() != self.role {
+            return Err(SparcError::Invalid(format!(
+                "phase: {phase} is the work of the {}; the {} works on {}",
+                phase.role().name(),
+                self.role.name(),
+                names(&self.role.phases()),
+            )));
+        }
+        let earlier = workflows.passed(&who.caller, workflow).await?;
+        Ok(Work { phase, goal: workflow.goal.clone(), prompt: prompt(phase, &workflow.goal, &earlier) })
+    }
+}
+
+/// One task of a role agent.
+struct Job {
+    cx: TaskContext,
+    who: Who,
+    workflows: Workflows,
+    context_id: String,
+    model: Option<SparcModel>,
+}
+
+impl Job {
+    async fn work(&self, work: &Work) -> Result<Outcome, AgentError> {
+        let (mut source, mut before, mut tries) = (Source::Sample, None::<Before>, 0);
+        loop {
+            tries += 1;
+            self.cx.progress(0.0, None, format!("{}: making the artifact (try {tries})", work.phase)).await?;
+            let (artifact, verdict) = match self.make(work, &mut source, before.as_ref()).await? {
+                Made::GaveUp(why) => return self.give_up(work, &why).await,
+                Made::Nothing(wrong) => {
+                    let violations = vec![Violation { path: String::new(), message: wrong }];
+                    let kept = before.take().and_then(|before| before.artifact);
+                    (
+                        kept,
+                        Verdict { passed: false, checked_at: Default::default(), violations, command: None },
+                    )
+                }
+                Made::Artifact(artifact) => {
+                    let submitted =
+                        submit(&self.cx, &self.workflows, &self.who, &self.context_id, work.phase, &artifact);
+                    let submitted = match submitted.await? {
+                        Ok(submitted) => submitted,
+                        Err(why) => return Ok(Outcome::Failed(why)),
+                    };
+                    if submitted.verdict.passed {
+                        return self.passed(&submitted, artifact).await;
+                    }
+                    (Some(artifact), submitted.verdict)
+                }
+            };
+            // The first time it sees to it by itself; after that it is for a person to say.
+            if tries > 1 {
+                match self.decide(work, &verdict).await? {
+                    Decision::Retry => {}
+                    Decision::Back { to, reason } => return self.go_back(work, to, &reason).await,
+                    Decision::Stop(why) => return self.give_up(work, &why).await,
+                }
+            }
+            before = Some(Before { artifact, verdict });
+        }
+    }
+
+    /// Makes an artifact: by the caller's model, else by the configured one, else by forms.
+    async fn make(
+        &self,
+        work: &Work,
+        source: &mut Source,
+        before: Option<&Before>,
+    ) -> Result<Made, AgentError> {
+        let prompt = match before {
+            None => work.prompt.clone(),
+            Some(Before { artifact, verdict }) => again(&work.prompt, artifact.as_ref(), &verdict.in_words()),
+        };
+        if *source == Source::Sample {
+            match self.cx.sample(&prompt, Some(system(work.phase)), MAX_TOKENS).await? {
+                Answer::Unavailable => *source = Source::Model,
+                Answer::Decline => return Ok(Made::GaveUp("the question to the model was declined".into())),
+                Answer::Cancel => return Ok(Made::GaveUp("the question to the model was dismissed".into())),
+                answer => return Ok(in_answer(answer.text().unwrap_or_default())),
+            }
+        }
+        if *source == Source::Model {
+            let Some(model) = &self.model else {
+                *source = Source::Forms;
+                return self.by_forms(work, before).await;
+            };
+            let asked: Result<String, String> = self
+                .cx
+                .step("model", async |step| ask_model(&step, model, &system(work.phase), &prompt).await)
+                .await?;
+            match asked {
+                Ok(text) => return Ok(in_answer(&text)),
+                Err(why) => {
+                    self.cx.log(Level::Warning, format!("{why}: a person is asked instead")).await?;
+                    *source = Source::Forms;
+                }
+            }
+        }
+        self.by_forms(work, before).await
+    }
+
+    async fn by_forms(&self, work: &Work, before: Option<&Before>) -> Result<Made, AgentError> {
+        let before =
+            before.and_then(|before| Some((before.artifact.as_ref()?, &before.verdict.violations[..])));
+        Ok(match forms::fill(&self.cx, Template::of(work.phase), &work.goal, before).await? {
+            Filled::Artifact(artifact) => Made::Artifact(artifact),
+            Filled::Refused(why) => Made::GaveUp(why),
+            Filled::Unavailable => Made::GaveUp(
+                "there is no model and nobody to ask: call it from a client that samples or answers forms, send it as \
+                 a task, or set sparc.model-url and sparc.model-name"
+                    .into(),
+            ),
+        })
+    }
+
+    /// Asks a person what is to be done.
+    async fn decide(&self, work: &Work, verdict: &Verdict) -> Result<Decision, AgentError> {
+        let phase = work.phase;
+        let earlier = phase.earlier();
+        let actions = if earlier.is_empty() { vec!["retry", "stop"] } else { vec!["retry", "back", "stop"] };
+        let mut schema = json!({
+            "type": "object",
+            "properties": {
+                "action": { "type": "string", "title": "What to do", "enum": actions },
+                "reason": { "type": "string", "title": "Reason", "description": "Needed for going back." },
+            },
+            "required": ["action"],
+        });
+        if !earlier.is_empty() {
+            schema["properties"]["to"] = json!({ "type": "string", "title": "Back to", "enum": earlier });
+        }
+        let wrong = shortened(&verdict.in_words());
+        let question = match earlier {
+            [] => format!("The {phase} did not pass its gate:\n{wrong}\nShall I try again, or stop?"),
+            _ => format!(
+                "The {phase} did not pass its gate:\n{wrong}\nShall I try again, go back to an earlier phase (with a \
+                 reason), or stop?"
+            ),
+        };
+        let mut hint = String::new();
+        for _ in 0..MAX_DECISIONS {
+            let form = match self.cx.ask(format!("{hint}{question}"), schema.clone()).await? {
+                Answer::Accept(form) => form,
+                Answer::Decline => return Ok(stop("a person declined to decide", verdict)),
+                Answer::Cancel => return Ok(stop("the question what to do was dismissed", verdict)),
+                Answer::Unavailable => return Ok(stop("nobody could be asked what to do", verdict)),
+            };
+            let reason = form["reason"].as_str().map(str::trim).unwrap_or_default();
+            match (form["action"].as_str(), form["to"].as_str().and_then(|to| to.parse().ok())) {
+                (Some("retry"), _) => return Ok(Decision::Retry),
+                (Some("back"), Some(to)) if !reason.is_empty() => {
+                    return Ok(Decision::Back { to, reason: reason.into() });
+                }
+                (Some("back"), _) => hint = "Going back needs a phase to go to, and a reason. ".into(),
+                _ => return Ok(stop(if reason.is_empty() { "a person said stop" } else { reason }, verdict)),
+            }
+        }
+        Ok(stop("nothing was decided", verdict))
+    }
+
+    async fn passed(&self, submitted: &Submitted, artifact: Value) -> Result<Outcome, AgentError> {
+        let Submitted { phase, version, .. } = submitted;
+        let mut worked = self.worked(*phase, "passed");
+        worked["version"] = (*version).into();
+        worked["uri"] = artifact_uri(&self.context_id, *phase, *version).into();
+        worked["artifact"] = artifact;
+        self.cx.artifact(Chunk::data(phase.name(), worked).named(format!("The {phase}")).last()).await?;
+        Ok(Outcome::said(format!("The {phase} (version {version}) has passed its gate.")))
+    }
+
+    async fn go_back(&self, work: &Work, to: Phase, reason: &str) -> Result<Outcome, AgentError> {
+        let back: Result<(), String> = self
+            .cx
+            .step("back", async |step| {
+                let key = step.idempotency_key();
+                let back = self.workflows.back(&self.who, &self.context_id, to, reason, Some(&key)).await;
+                Ok(back.map(|_| ()).map_err(|error| error.to_string()))
+            })
+            .await?;
+        if let Err(why) = back {
+            return Ok(Outcome::Failed(why));
+        }
+        let mut worked = self.worked(work.phase, "went_back");
+        worked["to"] = json!(to);
+        worked["reason"] = reason.into();
+        self.cx.artifact(Chunk::data(work.phase.name(), worked).last()).await?;
+        Ok(Outcome::said(format!("The workflow is back at {to}: {reason}")))
+    }
+
+    /// Leaves the phase blocked, with the reason.
+    async fn give_up(&self, work: &Work, why: &str) -> Result<Outcome, AgentError> {
+        let blocked: Result<(), String> = self
+            .cx
+            .step("block", async |step| {
+                let key = step.idempotency_key();
+                let (who, phase) = (&self.who, work.phase);
+                let blocked = self.workflows.block(who, &self.context_id, phase, why, Some(&key)).await;
+                Ok(blocked.map(|_| ()).map_err(|error| error.to_string()))
+            })
+            .await?;
+        if let Err(error) = blocked {
+            return Ok(Outcome::Failed(error));
+        }
+        let mut worked = self.worked(work.phase, "blocked");
+        worked["reason"] = why.into();
+        self.cx.artifact(Chunk::data(work.phase.name(), worked).last()).await?;
+        Ok(Outcome::failed(format!("The {} is blocked: {why}", work.phase)))
+    }
+
+    fn worked(&self, phase: Phase, outcome: &str) -> Value {
+        json!({
+            "contextId": self.context_id,
+            "phase": phase,
+            "outcome": outcome,
+            "version": null,
+            "uri": null,
+            "to": null,
+            "reason": null,
+            "artifact": null,
+        })
+    }
+}
+
+fn stop(why: &str, verdict: &Verdict) -> Decision {
+    Decision::Stop(format!("{why}; the gate said: {}", shortened(&verdict.in_short())))
+}
+
+fn in_answer(text: &str) -> Made {
+    match json_in(text) {
+        Some(artifact) => Made::Artifact(artifact),
+        None => Made::Nothing(
+            "the answer has no JSON object in it, or was cut off: answer with one JSON object and nothing else".into(),
+        ),
+    }
+}
+
+/// Asks the configured model; a failure that may pass is tried again.
+async fn ask_model(
+    step: &StepContext,
+    model: &SparcModel,
+    system: &str,
+    prompt: &str,
+) -> Result<Result<String, String>, AgentError> {
+    let key = model.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
+    let options = ModelOptions { key, ..ModelOptions::new(&model.url, &model.name) };
+    let model = match Model::new(&options) {
+        Ok(model) => model,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    for again in 1..=MODEL_TRIES {
+        let asked = tokio::select! {
+            biased;
+            () = step.canceled() => return Err(AgentError::Canceled),
+            asked = model.complete(Some(system), prompt, MAX_TOKENS) => asked,
+        };
+        match asked {
+            Err(error) if ModelError::is_passing(&error) && again < MODEL_TRIES => {
+                step.log(Level::Warning, error.to_string()).await?;
+                step.sleep(Duration::from_secs(1 << again)).await?;
+            }
+            asked => return Ok(asked.map_err(|error| error.to_string())),
+        }
+    }
+    Ok(Err("the model was asked too often".into()))
+}

@@ -1,0 +1,252 @@
+//! The test command of refinement's gate: it really runs, in a process group of its own, and its exit code decides.
+//!
+//! Time and output are capped. Whatever the command has started is killed with it: when its time is over, when it
+//! has ended and left something behind, and when whoever waits for it is gone.
+
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use nuncio_engine::redact::Redactor;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    process::{Child, Command},
+};
+
+use super::{SparcOptions, gate::Violation};
+
+/// How long the last output of a command that was killed is waited for.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// A command that decides whether refinement has passed.
+#[derive(Debug, Clone)]
+pub struct TestCommand {
+    words: Vec<String>,
+    folder: Option<PathBuf>,
+    timeout: Duration,
+    max_output: usize,
+    hidden: Option<String>,
+}
+
+/// How the tests went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandReport {
+    /// The command and its arguments; empty where none is configured.
+    pub command: Vec<String>,
+    /// How it ended; `None` where it did not end by itself.
+    pub exit_code: Option<i32>,
+    /// Whether its time was over.
+    pub timed_out: bool,
+    /// Why it did not run or did not end, in words.
+    pub failure: Option<String>,
+    /// How long it ran.
+    pub duration_ms: u64,
+    /// The end of what it wrote, without secrets.
+    pub output: String,
+    /// Whether it wrote more than that.
+    pub truncated: bool,
+}
+
+impl CommandReport {
+    /// The report where no command is configured.
+    pub fn unconfigured() -> Self {
+        let failure = "no test command is configured, so refinement cannot pass: set sparc.test-command (and \
+                       sparc.test-dir, the folder that it runs in)";
+        Self {
+            command: vec![],
+            exit_code: None,
+            timed_out: false,
+            failure: Some(failure.into()),
+            duration_ms: 0,
+            output: String::new(),
+            truncated: false,
+        }
+    }
+
+    /// What is wrong, if it did not pass.
+    pub(super) fn violation(&self) -> Option<Violation> {
+        let why = match (&self.failure, self.exit_code) {
+            (Some(failure), _) => failure.clone(),
+            (None, Some(0)) => return None,
+            (None, code) => {
+                let code = code.map_or_else(|| "by a signal".into(), |code| format!("with code {code}"));
+                format!("the test command {:?} ended {code}", self.command.join(" "))
+            }
+        };
+        let output = match self.output.trim() {
+            "" => String::new(),
+            output => format!("; the end of its output:\n{output}"),
+        };
+        Some(Violation { path: String::new(), message: format!("{why}{output}") })
+    }
+
+    /// As resources and tools show it.
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "command": self.command,
+            "exitCode": self.exit_code,
+            "timedOut": self.timed_out,
+            "failure": self.failure,
+            "durationMs": self.duration_ms,
+            "output": self.output,
+            "truncated": self.truncated,
+        })
+    }
+}
+
+impl TestCommand {
+    /// The command that is configured.
+    pub fn configured(options: &SparcOptions) -> Option<Self> {
+        let words = options.test_command.clone().filter(|words| !words.is_empty())?;
+        Some(Self {
+            words,
+            folder: options.test_dir.clone(),
+            timeout: options.test_timeout,
+            max_output: options.test_output,
+            hidden: options.model.as_ref().and_then(|model| model.key_variable.clone()),
+        })
+    }
+
+    /// Runs it to one of its ends.
+    pub async fn run(&self, context_id: &str, redactor: &Redactor) -> CommandReport {
+        let began = Instant::now();
+        let mut report =
+            CommandReport { command: self.words.clone(), failure: None, ..CommandReport::unconfigured() };
+        let mut child = match self.spawn(context_id) {
+            Ok(child) => child,
+            Err(error) => {
+                report.failure = Some(format!(
+                    "the test command {:?} cannot be run: {error}; check sparc.test-command and sparc.test-dir",
+                    self.words.join(" ")
+                ));
+                return report;
+            }
+        };
+        let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+        let mut tail = Tail { bytes: VecDeque::new(), max: self.max_output, cut: false };
+        match tokio::time::timeout(self.timeout, follow(&mut child, &group, &mut tail)).await {
+            Ok(Ok(status)) => report.exit_code = status.code(),
+            Ok(Err(error)) => {
+                report.failure = Some(format!("the test command could not be followed: {error}"))
+            }
+            Err(_) => {
+                group.kill();
+                // Reaped, so that nothing stays behind; killed as it is, this takes no time.
+                let _ = tokio::time::timeout(DRAIN, child.wait()).await;
+                report.timed_out = true;
+                report.failure = Some(format!(
+                    "the test command {:?} was killed after {} s (sparc.test-timeout)",
+                    self.words.join(" "),
+                    self.timeout.as_secs_f32()
+                ));
+            }
+        }
+        report.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        report.truncated = tail.cut;
+        report.output = redactor.text(&tail.text()).into_owned();
+        report
+    }
+
+    fn spawn(&self, context_id: &str) -> std::io::Result<Child> {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).env("SPARC_CONTEXT_ID", context_id);
+        // What the server was configured with is not for the tests to print.
+        let ours = |name: &str| name.starts_with("NUNCIO_") || Some(name) == self.hidden.as_deref();
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(ours) {
+                command.env_remove(name);
+            }
+        }
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.process_group(0).kill_on_drop(true).spawn()
+    }
+}
+
+/// Reads what the command writes until it has ended and nothing more comes.
+async fn follow(child: &mut Child, group: &Group, tail: &mut Tail) -> std::io::Result<ExitStatus> {
+    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+    let (mut out_bytes, mut err_bytes) = (vec![0; 8192], vec![0; 8192]);
+    let mut ended = None;
+    let mut drained = std::pin::pin!(tokio::time::sleep(Duration::MAX));
+    loop {
+        tokio::select! {
+            read = read(&mut out, &mut out_bytes), if out.is_some() => match read? {
+                0 => out = None,
+                n => tail.take(&out_bytes[..n]),
+            },
+            read = read(&mut err, &mut err_bytes), if err.is_some() => match read? {
+                0 => err = None,
+                n => tail.take(&err_bytes[..n]),
+            },
+            status = child.wait(), if ended.is_none() => {
+                ended = Some(status?);
+                // What it left running would hold its output open.
+                group.kill();
+                drained.as_mut().reset(tokio::time::Instant::now() + DRAIN);
+            }
+            () = &mut drained, if ended.is_some() => (out, err) = (None, None),
+        }
+        if let (None, None, Some(status)) = (&out, &err, ended) {
+            return Ok(status);
+        }
+    }
+}
+
+async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> std::io::Result<usize> {
+    match pipe {
+        Some(pipe) => pipe.read(into).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The command's process group, killed when it is dropped.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn kill(&self) {
+        if let Some(group) = self.0 {
+            // An error says that nobody is left.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The end of a text that may be long.
+struct Tail {
+    bytes: VecDeque<u8>,
+    max: usize,
+    cut: bool,
+}
+
+impl Tail {
+    fn take(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+        if self.bytes.len() > self.max {
+            self.cut = true;
+            self.bytes.drain(..self.bytes.len() - self.max);
+        }
+    }
+
+    fn text(&self) -> String {
+        let (front, back) = self.bytes.as_slices();
+        String::from_utf8_lossy(&[front, back].concat()).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests;

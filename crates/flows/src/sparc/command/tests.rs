@@ -1,0 +1,117 @@
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn shell(script: &str) -> TestCommand {
+    TestCommand {
+        words: ["sh", "-c", script].map(str::to_owned).to_vec(),
+        folder: None,
+        timeout: DEADLINE,
+        max_output: 1024,
+        hidden: None,
+    }
+}
+
+async fn run(command: &TestCommand) -> CommandReport {
+    let redactor = Redactor::default();
+    tokio::time::timeout(DEADLINE * 2, command.run("ctx", &redactor)).await.expect("it ends by itself")
+}
+
+/// Whether a process lives, as the system tells.
+fn lives(pid: &str) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // One that is dead and not yet collected is no more alive.
+    !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waited = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, waited).await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+#[tokio::test]
+async fn the_exit_code_decides() {
+    let passed = run(&shell("echo fine; echo $SPARC_CONTEXT_ID; exit 0")).await;
+    assert_eq!((passed.exit_code, passed.output.as_str()), (Some(0), "fine\nctx\n"));
+    assert_eq!(passed.violation(), None);
+    let failed = run(&shell("echo broken >&2; exit 3")).await;
+    assert_eq!(failed.exit_code, Some(3));
+    assert!(
+        failed
+            .violation()
+            .is_some_and(|found| found.message.contains("code 3") && found.message.contains("broken"))
+    );
+    let killed = run(&shell("kill -9 $$")).await;
+    assert_eq!(killed.exit_code, None);
+    assert!(killed.violation().is_some_and(|found| found.message.contains("by a signal")));
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_says_so() {
+    let command = TestCommand { words: vec!["/no/such/program".into()], ..shell("") };
+    let report = run(&command).await;
+    assert!(report.failure.is_some_and(|why| why.contains("sparc.test-command")));
+    let command = TestCommand { folder: Some("/no/such/folder".into()), ..shell("true") };
+    assert!(run(&command).await.failure.is_some_and(|why| why.contains("sparc.test-dir")));
+}
+
+#[tokio::test]
+async fn the_end_of_the_output_is_kept_without_secrets() {
+    let report =
+        run(&shell("for i in $(seq 1 2000); do echo line $i; done; echo password=hunter2; exit 1")).await;
+    assert!(report.truncated);
+    assert!(report.output.len() <= 1024 + 16, "{}", report.output.len());
+    assert!(report.output.contains("line 2000\n") && !report.output.contains("line 1\n"));
+    assert!(!report.output.contains("hunter2"), "{}", report.output);
+}
+
+#[tokio::test]
+async fn when_its_time_is_over_the_whole_tree_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = TestCommand {
+        timeout: Duration::from_millis(500),
+        folder: Some(folder.path().into()),
+        ..shell("sh -c 'echo $$ > grandchild; sleep 600 & wait' & echo $$ > child; wait")
+    };
+    let report = run(&command).await;
+    assert!(report.timed_out && report.exit_code.is_none());
+    assert!(report.violation().is_some_and(|found| found.message.contains("sparc.test-timeout")));
+    for name in ["child", "grandchild"] {
+        let pid = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        until("the tree is gone", || !lives(pid.trim())).await;
+    }
+}
+
+#[tokio::test]
+async fn when_nobody_waits_any_more_the_whole_tree_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("grandchild");
+    let command = TestCommand {
+        folder: Some(folder.path().into()),
+        ..shell("sh -c 'echo $$ > grandchild.new; mv grandchild.new grandchild; sleep 600 & wait' & wait")
+    };
+    let running = tokio::spawn(async move { run(&command).await });
+    until("it runs", || file.exists()).await;
+    let pid = std::fs::read_to_string(&file).unwrap();
+    assert!(lives(pid.trim()));
+    running.abort();
+    until("the tree is gone", || !lives(pid.trim())).await;
+}
+
+#[tokio::test]
+async fn what_it_leaves_running_neither_holds_the_gate_nor_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = TestCommand {
+        folder: Some(folder.path().into()),
+        ..shell("sleep 600 & echo $! > left; echo done; exit 0")
+    };
+    let report = run(&command).await;
+    assert_eq!((report.exit_code, report.output.as_str()), (Some(0), "done\n"));
+    assert!(report.duration_ms < 10_000, "{}", report.duration_ms);
+    let pid = std::fs::read_to_string(folder.path().join("left")).unwrap();
+    until("it is gone", || !lives(pid.trim())).await;
+}

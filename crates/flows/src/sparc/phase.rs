@@ -1,0 +1,134 @@
+//! The five phases, in their order, and who works on each.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// One phase of a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// What is to be made, and how one will know that it was.
+    Specification,
+    /// How it works, step by step.
+    Pseudocode,
+    /// Of which parts it is made.
+    Architecture,
+    /// It is made, and its tests run.
+    Refinement,
+    /// It is held against its specification, and documented.
+    Completion,
+}
+
+impl Phase {
+    /// All phases, in their order.
+    pub const ALL: [Self; 5] =
+        [Self::Specification, Self::Pseudocode, Self::Architecture, Self::Refinement, Self::Completion];
+
+    /// Its name in addresses and documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Specification => "specification",
+            Self::Pseudocode => "pseudocode",
+            Self::Architecture => "architecture",
+            Self::Refinement => "refinement",
+            Self::Completion => "completion",
+        }
+    }
+
+    /// The first is 0.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The phase after it.
+    pub fn next(self) -> Option<Self> {
+        Self::ALL.get(self.index() + 1).copied()
+    }
+
+    /// Those before it.
+    pub fn earlier(self) -> &'static [Self] {
+        &Self::ALL[..self.index()]
+    }
+
+    /// Who works on it.
+    pub fn role(self) -> Role {
+        match self {
+            Self::Specification => Role::Researcher,
+            Self::Pseudocode | Self::Refinement => Role::Coder,
+            Self::Architecture | Self::Completion => Role::Analyst,
+        }
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Phase {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|phase| phase.name() == text);
+        found.ok_or_else(|| format!("{text:?} is no phase: there are {}", names(&Self::ALL)))
+    }
+}
+
+/// Phases in words.
+pub(super) fn names(phases: &[Phase]) -> String {
+    phases.iter().map(|phase| phase.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// A type of agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Finds out what is wanted.
+    Researcher,
+    /// Says how it works, and makes it.
+    Coder,
+    /// Cuts it into parts, and judges the whole.
+    Analyst,
+    /// Sees to it that all of that happens.
+    Coordinator,
+}
+
+impl Role {
+    /// All types of agents.
+    pub const ALL: [Self; 4] = [Self::Researcher, Self::Coder, Self::Analyst, Self::Coordinator];
+
+    /// Its name: that of its agent.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Researcher => "researcher",
+            Self::Coder => "coder",
+            Self::Analyst => "analyst",
+            Self::Coordinator => "coordinator",
+        }
+    }
+
+    /// The phases that it works on. The coordinator sees to all of them.
+    pub fn phases(self) -> Vec<Phase> {
+        let works = |phase: &Phase| self == Self::Coordinator || phase.role() == self;
+        Phase::ALL.into_iter().filter(works).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_found_by_its_name_and_has_one_role_that_works_on_it() {
+        for phase in Phase::ALL {
+            assert_eq!(phase.name().parse(), Ok(phase));
+            assert!(phase.role().phases().contains(&phase));
+            assert_eq!(phase.earlier().len(), phase.index());
+        }
+        assert!("Specification".parse::<Phase>().is_err_and(|why| why.contains("pseudocode")));
+        assert_eq!(Role::Coordinator.phases(), Phase::ALL);
+        assert_eq!(Phase::Completion.next(), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! One MCP prompt for each phase: the template as a brief, for whoever works with a model of their own.
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    Surface,
+    surface::{Block, HandlerError, Prompt, PromptArgument, PromptOutput, PromptProfile, Request, Said},
+};
+
+use super::{phase::Phase, templates::Template};
+
+/// Offers them.
+pub(super) fn install(surface: &Surface) {
+    for phase in Phase::ALL {
+        surface.add_prompt(PhasePrompt(phase));
+    }
+}
+
+struct PhasePrompt(Phase);
+
+#[async_trait]
+impl Prompt for PhasePrompt {
+    fn profile(&self) -> PromptProfile {
+        let about = format!(
+            "Writes the artifact of the {} phase of a SPARC workflow: template, guidelines and a worked example.",
+            self.0
+        );
+        let mut profile = PromptProfile::new(format!("sparc_{}", self.0), about)
+            .argument("goal", "What is to be achieved.");
+        profile.title = Some(format!("SPARC: {}", self.0));
+        profile.arguments.push(PromptArgument {
+            name: "context".into(),
+            description: "What is known already, such as the artifacts of earlier phases.".into(),
+            required: false,
+        });
+        profile
+    }
+
+    async fn get(&self, request: Request) -> Result<Said<PromptOutput>, HandlerError> {
+        let goal = request.text("goal").map(str::trim).unwrap_or_default();
+        if goal.is_empty() {
+            return Err(HandlerError::Invalid("goal: it must not be empty".into()));
+        }
+        let known = match request.text("context").map(str::trim).unwrap_or_default() {
+            "" => String::new(),
+            known => format!("What is known already:\n{known}\n\n"),
+        };
+        let text =
+            format!("{}\n\nThe goal:\n{goal}\n\n{known}{}", task(self.0), Template::of(self.0).brief());
+        Ok(Said::Done(PromptOutput::user(Block::Text(text))))
+    }
+}
+
+/// What is asked for, in words for a model.
+pub(super) fn task(phase: Phase) -> String {
+    format!(
+        "Write the artifact of the {phase} phase of a SPARC workflow (specification, pseudocode, architecture, \
+         refinement, completion). Answer with one JSON object that satisfies the JSON Schema below, and with \
+         nothing else."
+    )
+}

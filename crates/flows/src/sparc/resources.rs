@@ -1,0 +1,269 @@
+//! Workflows, their artifacts and histories, the templates and the agents' capabilities as resources.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    Caller, Kind, Surface,
+    clock::Timestamp,
+    surface::{HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said, Template},
+};
+use serde_json::{Value, json};
+
+use super::{
+    phase::{Phase, Role},
+    store::{MAX_PAGE, Workflows},
+    templates,
+    view::{self, schema},
+};
+use crate::resource::{About, CachePolicy, content, profile};
+
+pub(super) const WORKFLOW: &str = "sparc://workflow/{contextId}";
+pub(super) const ARTIFACT: &str = "sparc://workflow/{contextId}/artifacts/{phase}/{version}";
+const HISTORY: &str = "sparc://workflow/{contextId}/history{?after,limit}";
+const TEMPLATE: &str = "sparc://phase/{phase}/template";
+const CAPABILITIES: &str = "sparc://agent/{agentType}/capabilities";
+
+/// Values that a completion offers at most.
+const COMPLETIONS: usize = 100;
+/// Entries of a history that a reader gets who does not say how many.
+const PAGE: usize = 50;
+
+type Read = Result<Said<Vec<ResourceContent>>, HandlerError>;
+
+/// An address with its variables filled in.
+pub(super) fn expand(template: &str, values: &[(&str, &str)]) -> String {
+    let values = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    nuncio_engine::surface::expand(template, &values)
+}
+
+/// What all of these resources stand on.
+#[derive(Clone)]
+struct Shelf {
+    workflows: Workflows,
+    surface: Arc<Surface>,
+    /// Since when what never changes is what it is.
+    since: Timestamp,
+}
+
+/// Offers them.
+pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) {
+    let since = workflows.engine().clock().now();
+    let shelf = Shelf { workflows: workflows.clone(), surface: Arc::clone(surface), since };
+    surface.add_schema("sparc-workflow", schema::workflow());
+    surface.add_schema("sparc-artifact", schema::artifact());
+    surface.add_schema("sparc-history", schema::history());
+    surface.add_schema("sparc-template", schema::template());
+    surface.add_schema("sparc-capabilities", schema::capabilities());
+    for family in
+        [Family::Workflow, Family::Artifact, Family::History, Family::Template, Family::Capabilities]
+    {
+        surface.add_template(Shelved { shelf: shelf.clone(), family });
+    }
+    for phase in Phase::ALL {
+        let uri = expand(TEMPLATE, &[("phase", phase.name())]);
+        let name = format!("sparc-{phase}-template");
+        let about = format!(
+            "What belongs into the artifact of the {phase} phase, with guidelines, a worked example and the JSON Schema that its gate applies."
+        );
+        let profile = profile(&uri, &name, &about, CachePolicy::Static);
+        let variables = ("phase", phase.name());
+        surface.add_resource(Single { shelf: shelf.clone(), profile, family: Family::Template, variables });
+    }
+    for role in Role::ALL {
+        let uri = expand(CAPABILITIES, &[("agentType", role.name())]);
+        let name = format!("sparc-{}-capabilities", role.name());
+        let about = format!("What the agent {} can do, from its live card.", role.name());
+        let profile = profile(&uri, &name, &about, CachePolicy::Static);
+        let variables = ("agentType", role.name());
+        surface.add_resource(Single {
+            shelf: shelf.clone(),
+            profile,
+            family: Family::Capabilities,
+            variables,
+        });
+    }
+}
+
+/// The families of resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Workflow,
+    Artifact,
+    History,
+    Template,
+    Capabilities,
+}
+
+struct Shelved {
+    shelf: Shelf,
+    family: Family,
+}
+
+#[async_trait]
+impl Template for Shelved {
+    fn profile(&self) -> ResourceProfile {
+        let (uri, name, about, policy) = match self.family {
+            Family::Workflow => (
+                WORKFLOW,
+                "sparc-workflow",
+                "A SPARC workflow: its phases with their gates, its artifacts, who works on it.",
+                CachePolicy::Dynamic,
+            ),
+            Family::Artifact => {
+                (ARTIFACT, "sparc-artifact", "One version of the artifact of a phase.", CachePolicy::Dynamic)
+            }
+            Family::History => (
+                HISTORY,
+                "sparc-history",
+                "Who did what to a workflow, oldest first; after: the last entry that is known, limit: how many.",
+                CachePolicy::Dynamic,
+            ),
+            Family::Template => {
+                (TEMPLATE, "sparc-template", "The template of a phase's artifact.", CachePolicy::Static)
+            }
+            Family::Capabilities => {
+                (CAPABILITIES, "sparc-capabilities", "What a type of agent can do.", CachePolicy::Static)
+            }
+        };
+        profile(uri, name, about, policy)
+    }
+
+    async fn read(&self, uri: &str, request: Request) -> Read {
+        self.shelf.read(self.family, uri, &request).await
+    }
+
+    async fn complete(
+        &self,
+        caller: &Caller,
+        variable: &str,
+        typed: &str,
+        known: &BTreeMap<String, String>,
+    ) -> Vec<String> {
+        let begins = |value: &String| value.starts_with(typed);
+        match variable {
+            "phase" => Phase::ALL.iter().map(|phase| phase.name().to_owned()).filter(begins).collect(),
+            "agentType" => Role::ALL.iter().map(|role| role.name().to_owned()).filter(begins).collect(),
+            "contextId" => match self.shelf.workflows.list(caller, typed, "", COMPLETIONS).await {
+                Ok((found, _)) => found.into_iter().map(|stored| stored.workflow.context_id).collect(),
+                Err(_) => vec![],
+            },
+            "version" => self.shelf.versions(caller, known).await.into_iter().filter(begins).collect(),
+            _ => vec![],
+        }
+    }
+}
+
+/// One of a family that has a fixed number of them.
+struct Single {
+    shelf: Shelf,
+    profile: ResourceProfile,
+    family: Family,
+    variables: (&'static str, &'static str),
+}
+
+#[async_trait]
+impl Resource for Single {
+    fn profile(&self) -> ResourceProfile {
+        self.profile.clone()
+    }
+
+    async fn read(&self, mut request: Request) -> Read {
+        let (name, value) = self.variables;
+        request.arguments.insert(name.into(), value.into());
+        self.shelf.read(self.family, &self.profile.uri, &request).await
+    }
+}
+
+impl Shelf {
+    async fn read(&self, family: Family, uri: &str, request: &Request) -> Read {
+        let caller = &request.caller;
+        let context_id = request.text("contextId").unwrap_or_default();
+        let missing = || HandlerError::NotFound(uri.to_owned());
+        let of_resource = |error: super::error::SparcError| error.of_resource(uri);
+        let dynamic = |schema, modified| About {
+            kind: Kind::Sparc,
+            name: context_id,
+            schema,
+            modified,
+            policy: CachePolicy::Dynamic,
+        };
+        let read = match family {
+            Family::Workflow => {
+                let stored = self.workflows.get(caller, context_id).await.map_err(of_resource)?;
+                let about = dynamic("sparc-workflow", stored.updated_at);
+                content(&self.surface, caller, uri, &about, &view::workflow(&stored))
+            }
+            Family::Artifact => {
+                let phase = request.text("phase").and_then(|phase| phase.parse().ok()).ok_or_else(missing)?;
+                // One address for one thing: no sign, no leading zeros.
+                let version = request.text("version").unwrap_or_default();
+                let number: u32 = version.parse().map_err(|_| missing())?;
+                if number.to_string() != version {
+                    return Err(missing());
+                }
+                let found = self.workflows.artifact(caller, context_id, phase, number).await;
+                let artifact = found.map_err(of_resource)?;
+                let about = dynamic("sparc-artifact", artifact.note.created);
+                content(&self.surface, caller, uri, &about, &view::artifact(context_id, &artifact))
+            }
+            Family::History => {
+                let (after, limit) = (number(request, "after", 0)?, number(request, "limit", PAGE as u64)?);
+                let limit = usize::try_from(limit).unwrap_or(0);
+                if limit == 0 || limit > MAX_PAGE {
+                    return Err(HandlerError::Invalid(format!("limit: 1 to {MAX_PAGE}")));
+                }
+                let found = self.workflows.history(caller, context_id, after, limit).await;
+                let (stored, entries) = found.map_err(of_resource)?;
+                let about = dynamic("sparc-history", stored.updated_at);
+                content(&self.surface, caller, uri, &about, &view::history(&stored, &entries))
+            }
+            Family::Template => {
+                self.workflows.allow_any(caller, "sparc.template", uri)?;
+                let phase = request.text("phase").and_then(|phase| phase.parse().ok()).ok_or_else(missing)?;
+                self.fixed(uri, "sparc-template", &templates::Template::of(phase).to_json())
+            }
+            Family::Capabilities => {
+                self.workflows.allow_any(caller, "sparc.capabilities", uri)?;
+                let named = request.text("agentType");
+                let role =
+                    Role::ALL.into_iter().find(|role| Some(role.name()) == named).ok_or_else(missing)?;
+                let agent = self.workflows.engine().catalog().get(role.name()).map_err(|_| missing())?;
+                self.fixed(uri, "sparc-capabilities", &view::capabilities(role, &agent.profile))
+            }
+        };
+        Ok(Said::Done(vec![read]))
+    }
+
+    /// What never changes while the server runs: nobody may do more with it than read it.
+    fn fixed(&self, uri: &str, schema: &str, value: &Value) -> ResourceContent {
+        let about =
+            About { kind: Kind::Sparc, name: "*", schema, modified: self.since, policy: CachePolicy::Static };
+        let mut read = content(&self.surface, &Caller::local(), uri, &about, value);
+        if let Some(meta) = &mut read.meta {
+            meta.insert("permissions".into(), json!(["read"]));
+        }
+        read
+    }
+
+    async fn versions(&self, caller: &Caller, known: &BTreeMap<String, String>) -> Vec<String> {
+        let (Some(context_id), Some(Ok(phase))) =
+            (known.get("contextId"), known.get("phase").map(|phase| phase.parse::<Phase>()))
+        else {
+            return vec![];
+        };
+        let Ok(stored) = self.workflows.get(caller, context_id).await else { return vec![] };
+        let of_phase = stored.workflow.artifacts.iter().rev().filter(|note| note.phase == phase);
+        of_phase.map(|note| note.version.to_string()).take(COMPLETIONS).collect()
+    }
+}
+
+/// A number in the query of an address.
+fn number(request: &Request, name: &str, default: u64) -> Result<u64, HandlerError> {
+    match request.text(name) {
+        None => Ok(default),
+        Some(text) => {
+            text.parse().map_err(|_| HandlerError::Invalid(format!("{name}: {text:?} is no whole number")))
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What belongs into the artifact of each phase: sections, guidelines, a worked example, and the JSON Schema that
+//! the gate applies. One example, a URL shortener whose links expire, goes through all five.
+
+use std::sync::LazyLock;
+
+use nuncio_engine::surface::Shape;
+use serde_json::{Map, Value, json};
+
+use super::phase::Phase;
+
+/// The template of one phase.
+pub struct Template {
+    /// The phase.
+    pub phase: Phase,
+    /// What belongs into each section.
+    pub sections: Map<String, Value>,
+    /// How to do it well.
+    pub guidelines: String,
+    /// Worked examples, each with a title and an artifact that passes the gate.
+    pub examples: Vec<Value>,
+    /// The JSON Schema of an artifact.
+    pub validation: Value,
+    /// The same, compiled.
+    pub shape: Shape,
+}
+
+static ALL: LazyLock<[Template; 5]> = LazyLock::new(|| {
+    [
+        read(Phase::Specification, include_str!("templates/specification.json")),
+        read(Phase::Pseudocode, include_str!("templates/pseudocode.json")),
+        read(Phase::Architecture, include_str!("templates/architecture.json")),
+        read(Phase::Refinement, include_str!("templates/refinement.json")),
+        read(Phase::Completion, include_str!("templates/completion.json")),
+    ]
+});
+
+/// Reads a template that is part of the program: one that cannot be read does not pass the tests.
+fn read(phase: Phase, text: &str) -> Template {
+    let value: Value = serde_json::from_str(text).expect("a template is JSON");
+    let shape = Shape::compile(&value["validation"]).expect("a template's schema can be used");
+    Template {
+        phase,
+        sections: value["template"].as_object().cloned().unwrap_or_default(),
+        guidelines: value["guidelines"].as_array().into_iter().flatten().filter_map(Value::as_str).fold(
+            String::new(),
+            |all, line| if all.is_empty() { line.to_owned() } else { format!("{all}\n{line}") },
+        ),
+        examples: value["examples"].as_array().cloned().unwrap_or_default(),
+        validation: value["validation"].clone(),
+        shape,
+    }
+}
+
+impl Template {
+    /// The template of a phase.
+    pub fn of(phase: Phase) -> &'static Self {
+        &ALL[phase.index()]
+    }
+
+    /// The artifact of the first worked example.
+    pub fn example(&self) -> &Value {
+        self.examples.first().map_or(&Value::Null, |example| &example["artifact"])
+    }
+
+    /// As the resource shows it.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "phase": self.phase,
+            "template": self.sections,
+            "guidelines": self.guidelines,
+            "examples": self.examples,
+            "validation": self.validation,
+        })
+    }
+
+    /// The template as a brief, for a model or a person: what belongs where, how, and an example.
+    pub fn brief(&self) -> String {
+        let sections: String = self
+            .sections
+            .iter()
+            .map(|(name, text)| format!("- {name}: {}\n", text.as_str().unwrap_or_default()))
+            .collect();
+        let example = serde_json::to_string_pretty(self.example()).unwrap_or_default();
+        let schema = serde_json::to_string(&self.validation).unwrap_or_default();
+        format!(
+            "Sections of the artifact:\n{sections}\nGuidelines:\n{}\n\nA worked example (of another goal):\n\
+             ```json\n{example}\n```\n\nJSON Schema of the artifact:\n```json\n{schema}\n```\n",
+            self.guidelines
+        )
+    }
+}
