@@ -100,7 +100,8 @@ impl ServerFlags {
     }
 
     async fn open(self) -> Result<Shared, CliError> {
-        logs::start(if self.debug { "warn,nuncio_client=debug" } else { "warn" }, LogFormat::Text);
+        // What a server in this process warns of is of no use to whoever asked for something else.
+        logs::start(if self.debug { "warn,nuncio_client=debug" } else { "error" }, LogFormat::Text);
         let place = match &self.server {
             Some(url) => {
                 let url = server_url(url)?;
@@ -113,7 +114,9 @@ impl ServerFlags {
         let target = place.target;
         let tools = ToolClient::new(&format!("{}/mcp", place.url), options)
             .map_err(|error| CliError::Tool { error: Box::new(error), target: target.clone() })?;
-        let seen = RefCell::new(Seen { agent_flags: target.flags.clone(), ..Seen::default() });
+        // For commands that know nothing of `--data`.
+        let agent_flags = format!(" -a {}", place.url);
+        let seen = RefCell::new(Seen { agent_flags, ..Seen::default() });
         Ok(Shared { tools, target, format: self.format, own: place.own, seen, reached: Cell::new(false) })
     }
 }
@@ -183,9 +186,11 @@ impl Shared {
         &self.target.flags
     }
 
-    /// Keeps what the command is about, for the case that it ends early.
+    /// Keeps what the command is about, for the case that it ends early and the server does not.
     pub(crate) fn saw(&self, task: &str) {
-        self.seen.borrow_mut().task = Some(task.to_owned());
+        if !self.is_own() {
+            self.seen.borrow_mut().task = Some(task.to_owned());
+        }
     }
 
     /// Calls a tool; what it answers for programs.

@@ -75,6 +75,8 @@ enum Command {
     Template(template::Template),
     /// Have a workflow done by the role agents, and answer what they ask
     Run(run::Run),
+    /// Go on with a workflow that `run` began, and answer what is asked
+    Follow(run::Follow),
 }
 
 impl Sparc {
@@ -108,6 +110,7 @@ impl Sparc {
             }
             Command::Template(template) => server.with(async |shared| template.run(shared).await).await,
             Command::Run(run) => return server.with(async |shared| run.run(shared).await).await,
+            Command::Follow(follow) => return server.with(async |shared| follow.run(shared).await).await,
         };
         done.map(|()| ExitCode::SUCCESS)
     }

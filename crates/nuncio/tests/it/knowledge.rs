@@ -1,7 +1,9 @@
 //! The commands about what is shared, with the real binary: against a server, and on a folder alone.
 
 mod agents;
+mod batch;
 mod memory;
+mod sparc;
 
 use std::{path::PathBuf, process::Command};
 

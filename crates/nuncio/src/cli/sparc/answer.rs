@@ -41,6 +41,21 @@ pub(super) async fn answer(shared: &Shared, task: &str, questions: &[Question]) 
     Ok(answered)
 }
 
+/// Answers the first question with what was given along.
+pub(super) async fn give(
+    shared: &Shared,
+    task: &str,
+    questions: &[Question],
+    content: Map<String, Value>,
+) -> Result<(), CliError> {
+    let question = questions.iter().find(|question| question.method == "elicitation/create");
+    let question = question
+        .ok_or_else(|| CliError::Usage("what the task waits for is not answered with a form".to_owned()))?;
+    let answer = json!({ "action": "accept", "content": content });
+    let answers = Map::from_iter([(question.key.clone(), answer)]);
+    shared.tools().answer(task, answers).await.map_err(|error| shared.failed(error))
+}
+
 /// The questions as a document, for whoever answers them later.
 pub(super) fn document(context: &str, task: &str, questions: &[Question]) -> Value {
     let asked = |question: &Question| json!({ "key": question.key, "method": question.method, "params": question.params });

@@ -1,11 +1,11 @@
-//! `nuncio sparc run`: a workflow done by the role agents, from its start to its end or to a question that nobody
-//! here answers. The work is a task: it goes on when this command ends.
+//! `nuncio sparc run` and `nuncio sparc follow`: a workflow done by the role agents, from its start to its end or to a
+//! question that nobody here answers. The work is a task: it goes on when the command ends.
 
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use nuncio_client::mcp::{Outcome, Question, TaskStatus};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{answer, show};
 use crate::cli::{
@@ -13,7 +13,7 @@ use crate::cli::{
     output::{self, note},
     program,
     progress::Progress,
-    shared::Shared,
+    shared::{Shared, quoted},
     text::{Text, plain},
 };
 
@@ -51,8 +51,32 @@ impl Run {
         if self.detach {
             return detached(shared, &task, &context);
         }
-        follow(shared, &task, &context).await
+        follow(shared, &task, &context, None).await
     }
+}
+
+#[derive(Args)]
+pub(super) struct Follow {
+    /// The task, as `run` named it
+    #[arg(value_name = "TASK")]
+    task: String,
+    /// The workflow that it works on
+    #[arg(long, value_name = "ID")]
+    context: String,
+    /// What to answer where it asks something: a JSON object that fits the question's schema
+    #[arg(long, value_name = "JSON", value_parser = object)]
+    answer: Option<Map<String, Value>>,
+}
+
+impl Follow {
+    pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
+        shared.saw(&self.task);
+        follow(shared, &self.task, &self.context, self.answer).await
+    }
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
 }
 
 fn detached(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, CliError> {
@@ -61,7 +85,7 @@ fn detached(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, CliE
         let mut text = Text::default();
         text.field("Workflow", context);
         text.field("Task", task);
-        text.field("Follow", &format!("{} task get {task}{} --wait", program(), shared.flags()));
+        text.field("Follow", &follow_command(shared, task, context));
         text.0
     })?;
     if shared.is_own() {
@@ -70,7 +94,17 @@ fn detached(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, CliE
     Ok(ExitCode::SUCCESS)
 }
 
-async fn follow(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, CliError> {
+/// The command that goes on from here.
+fn follow_command(shared: &Shared, task: &str, context: &str) -> String {
+    format!("{} sparc follow {task} --context {}{}", program(), quoted(context), shared.flags())
+}
+
+async fn follow(
+    shared: &Shared,
+    task: &str,
+    context: &str,
+    mut given: Option<Map<String, Value>>,
+) -> Result<ExitCode, CliError> {
     let mut progress = Progress::new(shared.is_json());
     loop {
         let seen = shared.task(task).await?;
@@ -83,6 +117,9 @@ async fn follow(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, 
         progress.at(show::passed(&workflow), Some(5), &words);
         match seen.status {
             TaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
+            TaskStatus::Asks(questions) if given.is_some() => {
+                answer::give(shared, task, &questions, given.take().unwrap_or_default()).await?;
+            }
             TaskStatus::Asks(questions) => {
                 progress.hide();
                 let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
@@ -131,10 +168,7 @@ fn waits(shared: &Shared, task: &str, context: &str, questions: &[Question]) -> 
         text.field("Task", task);
         text.field("State", "input-required");
         text.block("Question", &serde_json::to_string_pretty(&document["questions"]).unwrap_or_default());
-        text.field(
-            "Resume",
-            &format!("{} send --task-id {task}{} --data '<answer>'", program(), shared.flags()),
-        );
+        text.field("Resume", &format!("{} --answer '<answer>'", follow_command(shared, task, context)));
         output::text(&text.0)?;
     }
     note("warning: the task waits for an answer");

@@ -107,8 +107,13 @@ fn phases(workflow: &Value) -> String {
 
 /// What stands in the way of a phase, if anything does.
 fn gate_words(phase: &Value) -> String {
-    let mut words = problems(&phase["gate"]);
-    words.extend(phase["reason"].as_str().map(str::to_owned));
+    let problems = problems(&phase["gate"]);
+    let mut words: Vec<String> = phase["reason"].as_str().map(str::to_owned).into_iter().collect();
+    match problems.as_slice() {
+        [] => {}
+        [one] => words.push(one.clone()),
+        [first, more @ ..] => words.push(format!("{first} (and {} more)", more.len())),
+    }
     words.join("; ")
 }
 
