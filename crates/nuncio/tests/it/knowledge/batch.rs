@@ -67,7 +67,7 @@ fn what_failed_is_told_and_done_again() {
 fn a_batch_is_paused_resumed_and_canceled() {
     let world = world();
     let submitted =
-        world.run_with_input(&["batch", "submit", "-", "-o", "json"], &waits(200, 50)).exits(0).json();
+        world.run_with_input(&["batch", "submit", "-", "-o", "json"], &waits(200, 5_000)).exits(0).json();
     let batch = submitted["batchId"].as_str().unwrap();
     // It can be paused as soon as it is taken.
     let deadline = Instant::now() + Duration::from_secs(30);
