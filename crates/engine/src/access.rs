@@ -189,12 +189,13 @@ impl Grants {
         }
     }
 
-    /// The names that the first of them allows this for, as a pattern, for what is not about one name: a list is
-    /// filtered by what may be seen. `None` where they allow it for no name. A pattern fits itself, so that it can
-    /// be asked for like a name.
-    pub fn pattern(&self, action: Action, kind: Kind) -> Option<&str> {
-        let Some(grants) = &self.0 else { return Some("*") };
-        grants.iter().map(|grant| grant.names.as_str()).find(|names| self.allow(action, kind, names))
+    /// Whether they allow everything that the others do: nobody hands on more than it has.
+    pub fn cover(&self, others: &Self) -> bool {
+        match (&self.0, &others.0) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(mine), Some(others)) => others.iter().all(|other| other.is_covered_by(mine)),
+        }
     }
 
     /// What they allow to be done to what is named so.
@@ -235,6 +236,18 @@ impl Grant {
             None => kind != Kind::Admin,
         };
         of_kind && self.actions.contains(&action)
+    }
+}
+
+impl Grant {
+    fn is_covered_by(&self, grants: &[Grant]) -> bool {
+        let kinds = Kind::ALL.into_iter().filter(|kind| match self.kind {
+            Some(only) => only == *kind,
+            None => *kind != Kind::Admin,
+        });
+        // A `*` of these names stands within one of the other's, so that whatever it stands for does, too.
+        let mut each = kinds.flat_map(|kind| self.actions.iter().map(move |action| (*action, kind)));
+        each.all(|(action, kind)| grants.iter().any(|grant| grant.allows(action, kind, &self.names)))
     }
 }
 
@@ -345,15 +358,25 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_of_names_is_found_where_there_is_one() {
-        let pattern = |scopes: &str| {
-            let grants = Grants::parse(scopes).unwrap();
-            grants.pattern(Action::Read, Kind::Sparc).map(str::to_owned)
+    fn nobody_covers_more_than_it_has() {
+        let check = |mine: &str, others: &str, covered: bool| {
+            let (mine, others) = (Grants::parse(mine).unwrap(), Grants::parse(others).unwrap());
+            assert_eq!(mine.cover(&others), covered, "{mine} and {others}");
         };
-        assert_eq!(pattern("read:memory write:sparc"), None);
-        assert_eq!(pattern("read:memory:x read:sparc:team-*"), Some("team-*".into()));
-        assert_eq!(pattern("read:sparc:a*b*c"), Some("a*b*c".into()));
-        assert_eq!(Grants::all().pattern(Action::Read, Kind::Sparc), Some("*"));
+        check("*:*", "read:memory:a* execute:a2a", true);
+        check("*:*", "read:admin", false);
+        check("*:* *:admin", "*:* read:admin", true);
+        check("read:memory:team-*", "read:memory:team-a*", true);
+        check("read:memory:team-*", "read:memory:team-a", true);
+        check("read:memory:team-*", "read:memory:team*", false);
+        check("read:memory:team-*", "read:memory", false);
+        check("read:memory:team-*", "read,write:memory:team-a", false);
+        check("read:a2a read:memory read:sparc read:batchtools", "read:*", true);
+        check("read:a2a read:memory", "read:*", false);
+        check("read:memory:a*b", "read:memory:a*c*b", true);
+        check("read:memory:a*b", "read:memory:a*b*", false);
+        assert!(Grants::all().cover(&Grants::all()));
+        assert!(!Grants::parse("*:* *:admin").unwrap().cover(&Grants::all()));
     }
 
     #[test]

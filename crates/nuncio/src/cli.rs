@@ -4,9 +4,11 @@
 //! exit code.
 
 mod agents;
+mod audit;
 mod batch;
 mod card;
 mod connection;
+mod desk;
 mod error;
 mod follow;
 mod form;
@@ -25,6 +27,7 @@ mod store;
 mod table;
 mod task;
 mod text;
+mod token;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -68,6 +71,11 @@ enum Command {
     Batch(batch::Batch),
     /// Look who can be reached, and how they are
     Agents(agents::Agents),
+    /// Make tokens for those who may call, list them, take them back
+    #[command(subcommand)]
+    Token(token::Command),
+    /// Show who did what
+    Audit(audit::Flags),
     /// Copy stores, and back them up
     #[command(subcommand)]
     Store(store::Command),
@@ -99,14 +107,19 @@ impl Command {
             Self::Sparc(sparc) => sparc.server.format,
             Self::Batch(batch) => batch.server.format,
             Self::Agents(agents) => agents.server.format,
+            Self::Token(command) => command.format(),
+            Self::Audit(flags) => flags.format(),
         }
     }
 
     fn run(self) -> Result<ExitCode, CliError> {
         let mut builder = match self {
-            Self::Send(_) | Self::Task(_) | Self::Card(_) | Self::Push(_) => {
-                tokio::runtime::Builder::new_current_thread()
-            }
+            Self::Send(_)
+            | Self::Task(_)
+            | Self::Card(_)
+            | Self::Push(_)
+            | Self::Token(_)
+            | Self::Audit(_) => tokio::runtime::Builder::new_current_thread(),
             // These have a server, or may have one.
             _ => tokio::runtime::Builder::new_multi_thread(),
         };
@@ -123,6 +136,8 @@ impl Command {
                 Self::Sparc(sparc) => sparc.run().await,
                 Self::Batch(batch) => batch.run().await,
                 Self::Agents(agents) => done(agents.run().await),
+                Self::Token(command) => done(command.run().await),
+                Self::Audit(flags) => done(flags.run().await),
                 Self::Store(command) => done(command.run().await),
             }
         });

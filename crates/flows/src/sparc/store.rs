@@ -335,9 +335,10 @@ impl Workflows {
         operation: &'static str,
         resource: &str,
     ) -> Result<(), SparcError> {
-        let name = caller.grants().pattern(Action::Read, Kind::Sparc).unwrap_or("*");
-        let access = Access { action: Action::Read, kind: Kind::Sparc, name, operation, resource: &resource };
-        Ok(self.engine.allow(caller, &access)?)
+        let (action, kind) = (Action::Read, Kind::Sparc);
+        Ok(self
+            .engine
+            .allow_some(caller, &Access { action, kind, name: "", operation, resource: &resource })?)
     }
 
     fn allow(

@@ -1,6 +1,12 @@
 //! What is shared, over a real store.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod registry;
 mod registry_network;
+mod sparc;
 mod task_tools;
 mod test_engine;
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod memory;

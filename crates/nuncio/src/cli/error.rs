@@ -147,7 +147,8 @@ impl CliError {
                 ours("A2ACLI_ERR_USAGE", if usage { 2 } else { 1 }, error.to_string(), None)
             }
             Self::Start(error) => {
-                let usage = matches!(error, StartError::Remote(_) | StartError::Address(_));
+                let usage =
+                    matches!(error, StartError::Remote(_) | StartError::Open(_) | StartError::Address(_));
                 ours("NUNCIO_ERR_START", if usage { 2 } else { 1 }, error.to_string(), None)
             }
             Self::Runtime(error) => {

@@ -107,6 +107,24 @@ fn clipped(cell: &str, width: usize) -> String {
     cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// A table of JSON objects with these columns: a heading and a member.
+pub(super) fn table(columns: &[(&'static str, &str)], rows: &[Value]) -> String {
+    let heads: Vec<&'static str> = columns.iter().map(|(heading, _)| *heading).collect();
+    let mut table = Table::new(&heads);
+    for row in rows {
+        table.row(columns.iter().map(|(_, member)| words(&row[*member])));
+    }
+    table.show()
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::Array(items) => items.iter().map(words).collect::<Vec<_>>().join(" "),
+        Value::Bool(yes) => (if *yes { "yes" } else { "no" }).to_owned(),
+        other => cell(other),
+    }
+}
+
 /// A member as a cell: texts without quotes, what is not there as a dash.
 pub(crate) fn cell(value: &Value) -> String {
     match value {

@@ -20,6 +20,7 @@ mod push;
 mod random;
 mod registry;
 mod resume;
+mod security;
 mod serve;
 mod server_process;
 mod stores;
