@@ -4,7 +4,7 @@
 //! why there is no answer. A stream of a session that is cut is taken up again where it was, and a server that has
 //! gone is looked for again, so that a client on pipes outlives the server behind it.
 
-mod envelope;
+pub(super) mod envelope;
 
 use std::{
     collections::HashMap,

@@ -13,6 +13,7 @@ mod delivery;
 mod embedding;
 mod fake_agent;
 mod http;
+mod knowledge;
 mod mcp;
 mod output;
 mod push;
