@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod memory;
 mod registry;
 mod registry_network;
 mod sparc;
 mod task_tools;
 mod test_engine;
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
-
-mod memory;
