@@ -101,7 +101,8 @@ impl ServerFlags {
 
     async fn open(self) -> Result<Shared, CliError> {
         // What a server in this process warns of is of no use to whoever asked for something else.
-        logs::start(if self.debug { "warn,nuncio_client=debug" } else { "error" }, LogFormat::Text);
+        let filter = if self.debug { "warn,nuncio_client=debug" } else { "error" };
+        logs::start(filter, LogFormat::Text, &std::sync::Arc::default());
         let place = match &self.server {
             Some(url) => {
                 let url = server_url(url)?;
