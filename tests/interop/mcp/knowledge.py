@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 
 import anyio
+import anyio.to_thread
 import jsonschema
 
 import server as servers
@@ -144,6 +145,19 @@ async def seed(client, place):
     assert not (await call("batch_resume", batchId=slow))["paused"]
     await call("batch_cancel", batchId=slow)
 
+    asked = (await call("task_send", agent="travel_agent", text="Rome"))["taskId"]
+
+    async def in_state(task, state):
+        return (await call("task_get", taskId=task))["state"] == state
+
+    await until("it asks", lambda: in_state(asked, "input-required"))
+    await call("task_reply", taskId=asked, text="yes")
+    await until("it has ended", lambda: in_state(asked, "completed"))
+    assert asked in [task["taskId"] for task in (await call("task_list"))["tasks"]]
+    assert (await call("task_events", taskId=asked))["events"]
+    other = (await call("task_send", agent="travel_agent", text="Oslo"))["taskId"]
+    await call("task_cancel", taskId=other)
+
     assert (await call("agents_list"))["discovery"]["totalAgents"] > 4
     assert (await call("agents_probe", name="echo"))["status"] == "healthy"
     quoted = urllib.parse.quote(ODD_KEY, safe="")
@@ -186,6 +200,23 @@ async def check_resource(client, uri):
     assert set(alias) == set(value), uri
 
 
+async def check_stream(server, client):
+    """A stream of the other protocol, while somebody reads it."""
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"steps": 500}}]}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message}}
+    headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+    url = f"{server.root}/agents/long_running_agent"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    stream = await anyio.to_thread.run_sync(lambda: urllib.request.urlopen(request, timeout=30))
+    try:
+        open_ones = (await client.call("a2a_streams"))["streams"]
+        for found in open_ones:
+            await check_resource(client, f"a2a://streams/{found['streamId']}")
+        assert open_ones, "the stream is not listed"
+    finally:
+        stream.close()
+
+
 async def check_refusals(client, ns):
     for uri in [
         "memory://data/nobody/key",
@@ -218,7 +249,7 @@ async def story(server, mode):
         for uri in resources:
             await check_resource(client, uri)
         await check_refusals(client, ns)
-        ours = ("memory_", "sparc_", "batch_", "agents_")
+        ours = ("memory_", "sparc_", "batch_", "agents_", "task_")
         offered = await client.tools()
         wanted = {name for name in offered if name.startswith(ours)}
         # It goes on for as long as somebody answers; the command line's tests have it.
@@ -228,6 +259,8 @@ async def story(server, mode):
             tool = offered[name]
             assert tool["outputSchema"]["type"] == "object", name
             assert tool["inputSchema"]["additionalProperties"] is False, name
+        await check_stream(server, client)
+        called.add("a2a_streams")
     print(f"  {mode}: {len(resources)} resources twice, {len(called)} tools")
 
 

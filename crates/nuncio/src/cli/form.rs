@@ -91,7 +91,7 @@ impl Field<'_> {
                     format!("{kind}{}default: {}", if kind.is_empty() { "" } else { "; " }, plain(&default));
             }
             None if !self.required => {
-                kind = format!("{kind}{}may be empty", if kind.is_empty() { "" } else { "; " })
+                kind = format!("{kind}{}may be empty", if kind.is_empty() { "" } else { "; " });
             }
             None => {}
         }

@@ -8,6 +8,7 @@ use std::{
     cell::{Cell, RefCell},
     future::Future,
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -102,7 +103,7 @@ impl ServerFlags {
     async fn open(self) -> Result<Shared, CliError> {
         // What a server in this process warns of is of no use to whoever asked for something else.
         let filter = if self.debug { "warn,nuncio_client=debug" } else { "error" };
-        logs::start(filter, LogFormat::Text, &std::sync::Arc::default());
+        logs::start(filter, LogFormat::Text, &Arc::default());
         let place = match &self.server {
             Some(url) => {
                 let url = server_url(url)?;
