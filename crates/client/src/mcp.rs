@@ -2,6 +2,10 @@
 
 mod probe;
 mod relay;
+mod tools;
 
 pub use probe::{Greeting, Introduced, ProbeError, probe};
-pub use relay::{Finder, Relay, RelayError};
+pub use relay::{Endpoint, Finder, Relay, RelayError};
+pub use tools::{
+    Called, Outcome, Progress, Question, TaskSeen, TaskStatus, ToolClient, ToolError, ToolOptions,
+};

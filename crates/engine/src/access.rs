@@ -189,6 +189,15 @@ impl Grants {
         }
     }
 
+    /// Whether they allow everything that the others do: nobody hands on more than it has.
+    pub fn cover(&self, others: &Self) -> bool {
+        match (&self.0, &others.0) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(mine), Some(others)) => others.iter().all(|other| other.is_covered_by(mine)),
+        }
+    }
+
     /// What they allow to be done to what is named so.
     pub fn actions(&self, kind: Kind, name: &str) -> Vec<Action> {
         Action::ALL.into_iter().filter(|action| self.allow(*action, kind, name)).collect()
@@ -227,6 +236,18 @@ impl Grant {
             None => kind != Kind::Admin,
         };
         of_kind && self.actions.contains(&action)
+    }
+}
+
+impl Grant {
+    fn is_covered_by(&self, grants: &[Grant]) -> bool {
+        let kinds = Kind::ALL.into_iter().filter(|kind| match self.kind {
+            Some(only) => only == *kind,
+            None => *kind != Kind::Admin,
+        });
+        // A `*` of these names stands within one of the other's, so that whatever it stands for does, too.
+        let mut each = kinds.flat_map(|kind| self.actions.iter().map(move |action| (*action, kind)));
+        each.all(|(action, kind)| grants.iter().any(|grant| grant.allows(action, kind, &self.names)))
     }
 }
 
@@ -334,6 +355,28 @@ mod tests {
         check("read:a2a execute:a2a:echo", Execute, A2a, "echo", true);
         check("read:a2a execute:a2a:echo", Execute, A2a, "travel", false);
         check("", Read, Memory, "notes", false);
+    }
+
+    #[test]
+    fn nobody_covers_more_than_it_has() {
+        let check = |mine: &str, others: &str, covered: bool| {
+            let (mine, others) = (Grants::parse(mine).unwrap(), Grants::parse(others).unwrap());
+            assert_eq!(mine.cover(&others), covered, "{mine} and {others}");
+        };
+        check("*:*", "read:memory:a* execute:a2a", true);
+        check("*:*", "read:admin", false);
+        check("*:* *:admin", "*:* read:admin", true);
+        check("read:memory:team-*", "read:memory:team-a*", true);
+        check("read:memory:team-*", "read:memory:team-a", true);
+        check("read:memory:team-*", "read:memory:team*", false);
+        check("read:memory:team-*", "read:memory", false);
+        check("read:memory:team-*", "read,write:memory:team-a", false);
+        check("read:a2a read:memory read:sparc read:batchtools", "read:*", true);
+        check("read:a2a read:memory", "read:*", false);
+        check("read:memory:a*b", "read:memory:a*c*b", true);
+        check("read:memory:a*b", "read:memory:a*b*", false);
+        assert!(Grants::all().cover(&Grants::all()));
+        assert!(!Grants::parse("*:* *:admin").unwrap().cover(&Grants::all()));
     }
 
     #[test]

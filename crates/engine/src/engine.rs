@@ -386,6 +386,12 @@ impl Inner {
     /// The task of that name, if the caller may see it. Names are identities, or what their owner chose.
     pub(crate) async fn find(&self, caller: &Caller, name: &str) -> Result<Opened, Error> {
         for key in keys(caller, name) {
+            // The log of somebody else's task is not read: that would take longer than to find nothing.
+            if let TaskKey::Id(_) = key
+                && self.visible(caller, name, self.store.row(&key).await?).is_none()
+            {
+                continue;
+            }
             if let Some(opened) = self.store.open(&key).await?
                 && caller.sees(&opened.row.owner)
             {
@@ -398,13 +404,27 @@ impl Inner {
     /// As `find`, without the log.
     pub(crate) async fn find_row(&self, caller: &Caller, name: &str) -> Result<TaskRow, Error> {
         for key in keys(caller, name) {
-            if let Some(row) = self.store.row(&key).await?
-                && caller.sees(&row.owner)
-            {
+            if let Some(row) = self.visible(caller, name, self.store.row(&key).await?) {
                 return Ok(row);
             }
         }
         Err(Error::NoSuchTask(name.to_owned()))
+    }
+
+    /// The row, if the caller may know of it. That somebody asked for another's is noted, and not told.
+    fn visible(&self, caller: &Caller, name: &str, row: Option<TaskRow>) -> Option<TaskRow> {
+        let row = row?;
+        if caller.sees(&row.owner) {
+            return Some(row);
+        }
+        let resource = format_args!("a2a://tasks/{name}");
+        let (action, kind, operation) = (Action::Read, Kind::A2a, "task.find");
+        let access = Access { action, kind, name: TASKS, operation, resource: &resource };
+        let why = "not found: it is somebody else's".to_owned();
+        if let Err(error) = self.guard.note(caller, &access, Some(why), self.clock.now()) {
+            tracing::warn!(%error, "the audit misses a line");
+        }
+        None
     }
 
     /// Folds what was read, from the start of the log where the snapshot is of no use.

@@ -66,7 +66,7 @@ pub enum Error {
     #[error("this needs the scope {0}, which the caller does not have: use a token that has it")]
     Forbidden(String),
     /// The caller does this too often. Nothing was done.
-    #[error("{why}: try again in {} s", .retry_after.as_secs_f64().ceil().max(1.0))]
+    #[error("{why}: try again in {} s", whole_seconds(*.retry_after))]
     TooFast {
         /// Which limit.
         why: String,
@@ -74,7 +74,7 @@ pub enum Error {
         retry_after: Duration,
     },
     /// Too much to do. Nothing was accepted.
-    #[error("{why}: try again in {} s", .retry_after.as_secs().max(1))]
+    #[error("{why}: try again in {} s", whole_seconds(*.retry_after))]
     Busy {
         /// Which cap.
         why: String,
@@ -84,6 +84,11 @@ pub enum Error {
     /// Something inside. The log has more.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+/// A wait in whole seconds, as clients are told it: never too short.
+pub fn whole_seconds(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis().div_ceil(1000).max(1)).unwrap_or(u64::MAX)
 }
 
 impl From<StoreError> for Error {

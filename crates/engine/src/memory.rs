@@ -229,7 +229,8 @@ impl Memory {
         self.allow(caller, Action::Write, namespace, "memory.clear", &keys_uri(namespace))?;
         let tenant = caller.tenant();
         let mut cleared = 0;
-        loop {
+        // More than a namespace holds, but not for ever where others write as fast.
+        while cleared <= 2 * self.limits().entries_per_namespace {
             let some = self.knowledge().clear_memory(tenant, namespace, CLEARED_AT_ONCE).await;
             let some = match some {
                 Ok(some) => some,
@@ -402,7 +403,7 @@ impl Memory {
         for (found, rank) in found.entries {
             let score = match &pattern {
                 Some(pattern) => pattern.score(&found.key),
-                None => pattern::rounded(rank.unwrap_or_default().clamp(0.0, 1.0)),
+                None => rank.unwrap_or_default().clamp(0.0, 1.0),
             };
             let key =
                 MemoryKey { tenant: tenant.clone(), namespace: namespace.to_owned(), key: found.key.clone() };

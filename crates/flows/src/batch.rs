@@ -1,37 +1,344 @@
 //! The batch engine: many operations as one durable task.
+//!
+//! A batch is a task of the agent `batch`, so it is followed, canceled and found again like any other. Each of its
+//! operations is a journaled step in a branch of its own; they all share one cap, which holds for this process and
+//! can be changed while they run. What was measured is kept per tenant, and shown with the queue and the settings
+//! under `batchtools://`.
+//!
+//! Operations on files have one folder per tenant and nothing else; those on memory and agents are done in the name
+//! of whoever asked for the batch, with what they may do.
 
-use std::sync::Arc;
+mod agent;
+mod content;
+mod control;
+mod dispatch;
+pub mod files;
+pub mod input;
+mod live;
+mod memory;
+pub mod metrics;
+mod operation;
+pub mod probe;
+mod report;
+mod resources;
+mod scheduler;
+mod schemas;
+pub mod settings;
+mod tools;
 
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Deref,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use nuncio_engine::{
+    Agent, AgentError, Engine, Error, Surface, TaskId, access::HOME_TENANT, surface::ShapeError,
+};
+
+pub use self::{
+    input::Strategy,
+    probe::{Machine, Probe},
+    scheduler::Priority,
+    settings::{Settings, Thresholds},
+};
+use self::{
+    input::{Input, Operation},
+    live::Live,
+    metrics::Meter,
+    operation::Common,
+    scheduler::Scheduler,
+    settings::Known,
+};
 use crate::memory::MemoryBank;
-use nuncio_engine::{Agent, Engine, Surface, surface::ShapeError};
-/// What an operator may set.
-#[derive(Debug, Clone, Default)]
-pub struct BatchOptions {}
 
-/// The batch engine: many operations as one durable task.
+/// The agent behind every batch.
+pub const AGENT: &str = "batch";
+/// What grants call the batch engine.
+pub const NAME: &str = "batchtools";
+/// What was measured.
+pub const METRICS_URI: &str = "batchtools://metrics/performance";
+/// The batches that have not ended.
+pub const QUEUE_URI: &str = "batchtools://queue/status";
+/// How the batch engine works.
+pub const SETTINGS_URI: &str = "batchtools://config/settings";
+
+/// What an operator may set.
+#[derive(Debug, Clone)]
+pub struct BatchOptions {
+    /// The folder for operations on files, of callers without a tenant. `None`: such operations are refused.
+    pub files_dir: Option<PathBuf>,
+    /// The folders of other tenants, by their names.
+    pub tenant_files: BTreeMap<String, PathBuf>,
+    /// What holds until `batch_configure` changes it.
+    pub settings: Settings,
+    /// Operations of one batch.
+    pub operations_per_batch: usize,
+    /// Bytes of one batch as it is asked for.
+    pub batch_bytes: usize,
+    /// Bytes of a file that is read, copied, hashed or searched.
+    pub file_bytes: u64,
+    /// Bytes of one content that is worked on in chunks.
+    pub content_bytes: usize,
+    /// Bytes that one operation's output may have; more is cut or left out, and said.
+    pub operation_output_bytes: usize,
+    /// Bytes that the outputs of one batch may have together; what comes later is left out, and said.
+    pub batch_output_bytes: usize,
+    /// How long a batch may be at work, pauses included.
+    pub time_limit: Duration,
+    /// How often changes made on other nodes are looked for.
+    pub poll: Duration,
+    /// Tells how busy the machine is. `None`: the machine itself is asked.
+    pub probe: Option<Arc<dyn Probe>>,
+}
+
+impl Default for BatchOptions {
+    fn default() -> Self {
+        Self {
+            files_dir: None,
+            tenant_files: BTreeMap::new(),
+            settings: Settings::default(),
+            operations_per_batch: 10_000,
+            batch_bytes: 16 * 1024 * 1024,
+            file_bytes: 64 * 1024 * 1024,
+            content_bytes: 64 * 1024 * 1024,
+            operation_output_bytes: 64 * 1024,
+            batch_output_bytes: 16 * 1024 * 1024,
+            time_limit: Duration::from_secs(30 * 24 * 3600),
+            poll: Duration::from_secs(3),
+            probe: None,
+        }
+    }
+}
+
+/// The batch engine.
 pub struct Batch {
-    options: BatchOptions,
+    core: Arc<Core>,
 }
 
 impl Batch {
     /// With these options.
     pub fn new(options: BatchOptions) -> Self {
-        Self { options }
+        let probe = options.probe.clone().unwrap_or_else(|| Arc::new(Machine::default()));
+        let known = Known { settings: options.settings.clone(), version: 0, changed_at: Default::default() };
+        let core = Core {
+            scheduler: Scheduler::new(options.settings.max_concurrency),
+            probe,
+            known: Mutex::new(known),
+            loaded: tokio::sync::OnceCell::new(),
+            meter: Meter::default(),
+            lives: Mutex::default(),
+            admitting: tokio::sync::Mutex::default(),
+            options,
+        };
+        Self { core: Arc::new(core) }
     }
 
     /// The agents that belong to it.
     pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
-        vec![]
+        vec![Arc::new(agent::BatchAgent { core: Arc::clone(&self.core) })]
     }
 
-    /// Offers it on a surface.
+    /// Offers it on a surface, and begins to look for changes that are made elsewhere.
     pub fn install(
         self: &Arc<Self>,
         engine: &Engine,
-        bank: &Arc<MemoryBank>,
+        _bank: &Arc<MemoryBank>,
         surface: &Arc<Surface>,
     ) -> Result<(), ShapeError> {
-        let _ = (&self.options, engine, bank, surface);
+        schemas::publish(surface);
+        resources::install(&self.core, engine, surface);
+        tools::install(&self.core, engine, surface)?;
+        tokio::spawn(watch(Arc::clone(&self.core), engine.clone()));
         Ok(())
     }
+}
+
+/// What all batches of this process share.
+pub(crate) struct Core {
+    options: BatchOptions,
+    scheduler: Arc<Scheduler>,
+    probe: Arc<dyn Probe>,
+    known: Mutex<Known>,
+    loaded: tokio::sync::OnceCell<()>,
+    meter: Meter,
+    lives: Mutex<HashMap<TaskId, Arc<Live>>>,
+    admitting: tokio::sync::Mutex<()>,
+}
+
+impl Core {
+    /// Reads the settings, the first time.
+    async fn load(&self, engine: &Engine) {
+        let load = || async {
+            self.refresh(engine).await.map_err(|error| {
+                tracing::warn!(%error, "the batch settings could not be read; what was last known holds");
+            })
+        };
+        let _ = self.loaded.get_or_try_init(load).await;
+    }
+
+    /// Reads the settings again and follows them.
+    async fn refresh(&self, engine: &Engine) -> Result<(), Error> {
+        let known = settings::load(engine, &self.options.settings).await?;
+        self.follow(engine, &known);
+        Ok(())
+    }
+
+    /// Works by these settings from now on, unless newer ones are known.
+    fn follow(&self, engine: &Engine, known: &Known) {
+        {
+            let mut current = self.known();
+            if known.version <= current.version {
+                return;
+            }
+            *current = known.clone();
+        }
+        self.scheduler.set_cap(known.settings.max_concurrency);
+        let surface = engine.catalog().surface();
+        for uri in [SETTINGS_URI, QUEUE_URI, METRICS_URI] {
+            surface.updated(uri);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settings(&self) -> Settings {
+        self.known().settings.clone()
+    }
+
+    fn lives(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Live>>> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The batch of that id, if it is at work here.
+    fn live(&self, id: TaskId) -> Option<Arc<Live>> {
+        self.lives().get(&id).cloned()
+    }
+
+    /// Whether there is room for one more batch; else why not, with what was measured.
+    async fn check_load(&self, engine: &Engine, input: &Input) -> Result<(), Error> {
+        let Settings { enabled, resource_monitoring, thresholds, optimization_strategies, .. } =
+            self.settings();
+        let later = |why: String| Err(Error::Busy { why, retry_after: Duration::from_secs(5) });
+        if !enabled {
+            return Err(Error::Invalid(
+                "the batch engine is switched off (enabled: false): batch_configure switches it on".into(),
+            ));
+        }
+        if !optimization_strategies.contains(&input.strategy) {
+            return Err(Error::Invalid(format!(
+                "strategy: {} is not among the optimizationStrategies of the settings",
+                input.strategy.name()
+            )));
+        }
+        if resource_monitoring {
+            for (what, field, measured, threshold) in [
+                ("memory", "memoryUsage", self.probe.memory(), thresholds.memory_usage),
+                ("the processors' time", "cpuUsage", self.probe.cpu(), thresholds.cpu_usage),
+            ] {
+                if let Some(share) = measured.filter(|share| *share > threshold) {
+                    return later(format!(
+                        "no batch is taken: {:.1} % of {what} is in use, and the threshold {field} is {:.1} %",
+                        share * 100.0,
+                        threshold * 100.0
+                    ));
+                }
+            }
+        }
+        let there = control::list(engine, None).await?.len() as u64;
+        match there >= thresholds.queue_size {
+            true => later(format!(
+                "no batch is taken: {there} batches wait or are at work, and the threshold queueSize is {}",
+                thresholds.queue_size
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Seats a batch at the scheduler, paused if it was.
+    async fn enter(
+        self: &Arc<Self>,
+        common: &Common,
+        id: TaskId,
+        tenant: &str,
+        operations: Arc<[Operation]>,
+    ) -> Result<Present, AgentError> {
+        let engine = &common.engine;
+        let mut types = BTreeMap::new();
+        for operation in &*operations {
+            *types.entry(operation.r#type.to_owned()).or_default() += 1;
+        }
+        let known = |control: &mut control::Control| control.types.clone_from(&types);
+        let control = control::change(engine, tenant, id, known).await.map_err(AgentError::failed)?;
+        let paused = control.is_some_and(|control| control.paused);
+        let own_cap = common.input.max_concurrency.unwrap_or(usize::MAX);
+        let seat = self.scheduler.enter(id, own_cap, paused);
+        let room = self.options.batch_output_bytes;
+        let live = Live::new(id, tenant.to_owned(), engine.clock().now(), seat, operations, room);
+        self.lives().insert(id, Arc::clone(&live));
+        Ok(Present { core: Arc::clone(self), live })
+    }
+}
+
+/// A batch that can be found while it is at work here.
+struct Present {
+    core: Arc<Core>,
+    live: Arc<Live>,
+}
+
+impl Deref for Present {
+    type Target = Arc<Live>;
+
+    fn deref(&self) -> &Arc<Live> {
+        &self.live
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        let mut lives = self.core.lives();
+        if lives.get(&self.live.id).is_some_and(|known| Arc::ptr_eq(known, &self.live)) {
+            lives.remove(&self.live.id);
+        }
+    }
+}
+
+/// Samples the machine, and follows what is changed on other nodes, until the engine stops.
+async fn watch(core: Arc<Core>, engine: Engine) {
+    let mut closing = engine.closing();
+    core.load(&engine).await;
+    let mut sampled = tokio::time::interval(Duration::from_secs(1));
+    let mut looked = tokio::time::interval(core.options.poll);
+    loop {
+        tokio::select! {
+            () = async { drop(closing.wait_for(|closing| *closing).await) } => return,
+            _ = sampled.tick() => core.probe.sample(),
+            _ = looked.tick() => look(&core, &engine).await,
+        }
+    }
+}
+
+async fn look(core: &Core, engine: &Engine) {
+    if let Err(error) = core.refresh(engine).await {
+        tracing::debug!(%error, "the batch settings could not be read");
+    }
+    // Where there are no other nodes, nobody else pauses a batch.
+    if !engine.store().is_shared() {
+        return;
+    }
+    for id in core.scheduler.batches() {
+        let Some(live) = core.live(id) else { continue };
+        if let Ok(Some((control, _))) = control::read(engine, &live.tenant, id).await {
+            core.scheduler.set_paused(id, control.paused);
+        }
+    }
+}
+
+/// Whether settings may be changed by callers of that tenant: they hold for all of them.
+fn may_configure(tenant: &str) -> bool {
+    tenant == HOME_TENANT
 }

@@ -8,7 +8,8 @@
 //! number of characters of the key, rounded to four digits: `task:*:specification` finds
 //! `task:123:specification` with 19 ÷ 22 = 0.8636, a key that is spelled out has 1, and `*` alone gives 0. The best
 //! come first, then by key. Search by text finds values that have all of the words in them, and the score is the
-//! store's own rank, from 0 to 1.
+//! store's own rank, from 0 to 1, which compares the results of one search with each other: a word that most
+//! values have says little, and its rank is near 0.
 //!
 //! Only what is read by its key counts as a read (`accessed`, `accessCount`, that read included); lists,
 //! searches and exports do not.

@@ -11,7 +11,7 @@ use nuncio_flows::{Flows, FlowsOptions};
 use nuncio_server::ServerOptions;
 use nuncio_store::PostgresOptions;
 
-use crate::{End, Running, Signals, StartError, running};
+use crate::{End, Running, SecurityOptions, Signals, StartError, running};
 
 /// Where tasks are kept.
 #[derive(Debug, Clone)]
@@ -43,6 +43,7 @@ pub struct Nuncio {
     pub(crate) server: ServerOptions,
     pub(crate) surface: Arc<Surface>,
     pub(crate) flows: Option<Arc<Flows>>,
+    pub(crate) security: SecurityOptions,
 }
 
 impl Default for Nuncio {
@@ -67,6 +68,7 @@ impl Nuncio {
             server: ServerOptions::default(),
             surface: Arc::default(),
             flows: None,
+            security: SecurityOptions::default(),
         }
     }
 
@@ -113,7 +115,7 @@ impl Nuncio {
         self
     }
 
-    /// Allows addresses that other machines can reach. Whoever reaches the server may use its agents.
+    /// Allows addresses that other machines can reach. Callers are asked there who they are.
     #[must_use]
     pub fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
@@ -172,6 +174,13 @@ impl Nuncio {
     #[must_use]
     pub fn server_options(mut self, options: ServerOptions) -> Self {
         self.server = options;
+        self
+    }
+
+    /// Who may call, and how they say who they are.
+    #[must_use]
+    pub fn security(mut self, options: SecurityOptions) -> Self {
+        self.security = options;
         self
     }
 

@@ -3,20 +3,31 @@
 //! A command returns what went wrong as a [`CliError`]; here, and nowhere else, it becomes a message and an
 //! exit code.
 
+mod agents;
+mod audit;
+mod batch;
 mod card;
 mod connection;
+mod desk;
 mod error;
 mod follow;
+mod form;
 mod local_server;
 mod mcp;
+mod memory;
 mod output;
 mod parts;
+mod progress;
 mod push;
 mod send;
 mod serve;
+mod shared;
+mod sparc;
 mod store;
+mod table;
 mod task;
 mod text;
+mod token;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -52,6 +63,19 @@ enum Command {
     /// Look at webhook deliveries that were given up, and try them again
     #[command(subcommand)]
     Push(push::Command),
+    /// Keep values under keys, find them again, export and import them
+    Memory(memory::Memory),
+    /// Lead work through five phases, each with a gate
+    Sparc(sparc::Sparc),
+    /// Have many operations done as one task
+    Batch(batch::Batch),
+    /// Look who can be reached, and how they are
+    Agents(agents::Agents),
+    /// Make tokens for those who may call, list them, take them back
+    #[command(subcommand)]
+    Token(token::Command),
+    /// Show who did what
+    Audit(audit::Flags),
     /// Copy stores, and back them up
     #[command(subcommand)]
     Store(store::Command),
@@ -79,13 +103,25 @@ impl Command {
             Self::Task(command) => command.agent().output.format,
             Self::Card(command) => command.agent().output.format,
             Self::Push(command) => command.format(),
+            Self::Memory(memory) => memory.server.format,
+            Self::Sparc(sparc) => sparc.server.format,
+            Self::Batch(batch) => batch.server.format,
+            Self::Agents(agents) => agents.server.format,
+            Self::Token(command) => command.format(),
+            Self::Audit(flags) => flags.format(),
         }
     }
 
     fn run(self) -> Result<ExitCode, CliError> {
         let mut builder = match self {
-            Self::Serve(_) | Self::Mcp(_) | Self::Store(_) => tokio::runtime::Builder::new_multi_thread(),
-            _ => tokio::runtime::Builder::new_current_thread(),
+            Self::Send(_)
+            | Self::Task(_)
+            | Self::Card(_)
+            | Self::Push(_)
+            | Self::Token(_)
+            | Self::Audit(_) => tokio::runtime::Builder::new_current_thread(),
+            // These have a server, or may have one.
+            _ => tokio::runtime::Builder::new_multi_thread(),
         };
         let runtime = builder.enable_all().build().map_err(CliError::Runtime)?;
         let code = runtime.block_on(async {
@@ -96,6 +132,12 @@ impl Command {
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),
                 Self::Push(command) => done(command.run().await),
+                Self::Memory(memory) => done(memory.run().await),
+                Self::Sparc(sparc) => sparc.run().await,
+                Self::Batch(batch) => batch.run().await,
+                Self::Agents(agents) => done(agents.run().await),
+                Self::Token(command) => done(command.run().await),
+                Self::Audit(flags) => done(flags.run().await),
                 Self::Store(command) => done(command.run().await),
             }
         });

@@ -17,11 +17,14 @@ use std::{
 };
 
 use nuncio::{
-    FlowsOptions, PostgresOptions, ServerOptions, StorePlace,
-    engine::{Options, outbox::OutboxOptions},
+    FlowsOptions, PostgresOptions, SecurityOptions, ServerOptions, StorePlace,
+    engine::{AccessOptions, Options, outbox::OutboxOptions},
 };
 
 pub(crate) use settings::{SETTINGS, Setting, Shape, store as store_url};
+
+/// How long lines of the audit are kept.
+const AUDIT_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// What a server is started with.
 #[derive(Clone)]
@@ -41,6 +44,9 @@ pub(crate) struct Config {
     pub(crate) outbox: OutboxOptions,
     pub(crate) server: ServerOptions,
     pub(crate) flows: FlowsOptions,
+    pub(crate) security: SecurityOptions,
+    /// Shapes of secrets beside those that are known.
+    pub(crate) redact: Vec<String>,
 }
 
 /// Where tasks are kept, if not in the data folder.
@@ -85,10 +91,15 @@ impl Default for Config {
             allow_private_webhooks: false,
             log: "info".into(),
             log_format: LogFormat::Text,
-            engine: Options::default(),
+            engine: Options {
+                access: AccessOptions { audit_retention: Some(AUDIT_RETENTION), ..AccessOptions::default() },
+                ..Options::default()
+            },
             outbox: OutboxOptions::default(),
             server: ServerOptions::default(),
             flows: FlowsOptions::default(),
+            security: SecurityOptions::default(),
+            redact: vec![],
         }
     }
 }

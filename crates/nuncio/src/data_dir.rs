@@ -109,7 +109,7 @@ pub(crate) fn admin_token() -> Result<String, StartError> {
     Ok(BASE64_STANDARD.encode(random_bytes()?))
 }
 
-fn random_bytes() -> Result<[u8; 32], StartError> {
+pub(crate) fn random_bytes() -> Result<[u8; 32], StartError> {
     let mut bytes = [0; 32];
     let random = rustls::crypto::ring::default_provider().secure_random;
     random.fill(&mut bytes).map_err(|_| StartError::System("the system has no random numbers".into()))?;

@@ -19,10 +19,19 @@ pub enum StartError {
     Address(String),
     /// Others could reach the server, and nobody said that they may.
     #[error(
-        "{0} can be reached from other machines, and this version asks nobody for credentials: start with \
-         --allow-remote if everyone who can reach it may use it, or listen on 127.0.0.1"
+        "{0} can be reached from other machines: start with --allow-remote if that is meant, and make tokens for \
+         those who may use it (nuncio token create), or listen on 127.0.0.1"
     )]
     Remote(SocketAddr),
+    /// Others could reach the server, and would not be asked who they are.
+    #[error(
+        "{0} can be reached from other machines, and auth is off: everyone who reaches it could do everything. \
+         Leave auth on and make tokens (nuncio token create), or listen on 127.0.0.1"
+    )]
+    Open(SocketAddr),
+    /// What was set about who may call cannot be used.
+    #[error("{0}")]
+    Security(String),
     /// The folder for the server's own files cannot be used.
     #[error("cannot use {}: {source}", path.display())]
     DataDir {

@@ -28,6 +28,7 @@ mod builder;
 pub mod data_dir;
 mod error;
 mod running;
+pub mod security;
 
 pub use builder::{Nuncio, StorePlace};
 pub use error::StartError;
@@ -36,6 +37,7 @@ pub use nuncio_flows::{self as flows, FlowsOptions};
 pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions};
 pub use nuncio_store::PostgresOptions;
 pub use running::{End, Running, Signals};
+pub use security::{AuthMode, SecurityOptions};
 
 /// What an agent is written with.
 pub mod prelude {

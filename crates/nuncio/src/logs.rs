@@ -1,18 +1,69 @@
 //! Log lines, on the standard error: for people by default, one JSON object a line for programs.
+//!
+//! Every line goes through the redactor on its way, whoever wrote it: what looks like a secret is not logged.
 
-use std::io::IsTerminal as _;
+use std::{
+    io::{self, IsTerminal as _, Write},
+    sync::Arc,
+};
 
-use tracing_subscriber::EnvFilter;
+use nuncio::engine::redact::Redactor;
+use tracing_subscriber::{
+    EnvFilter,
+    field::MakeExt as _,
+    fmt::{MakeWriter, format},
+};
 
 use crate::config::LogFormat;
 
 /// Logs what the filter lets through from here on.
-pub(crate) fn start(filter: &str, format: LogFormat) {
+pub(crate) fn start(filter: &str, format: LogFormat, redactor: &Arc<Redactor>) {
     // The filter was checked when it was read; a program that embeds this may have its own subscriber.
     let filter = EnvFilter::try_new(filter).unwrap_or_default();
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let writer = Redacting { redactor: Arc::clone(redactor), to: io::stderr };
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let _ = match format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).compact().try_init(),
+        LogFormat::Text => {
+            // Fields without colours, which would stand between a name and its value.
+            let fields = format::debug_fn(|out, field, value| match field.name() {
+                "message" => write!(out, "{value:?}"),
+                name => write!(out, "{name}={value:?}"),
+            });
+            let lines = lines.with_ansi(io::stderr().is_terminal()).compact();
+            lines.fmt_fields(fields.delimited(" ")).try_init()
+        }
         LogFormat::Json => lines.json().flatten_event(true).with_ansi(false).try_init(),
     };
+}
+
+/// Writes lines without what looks like a secret.
+struct Redacting<W> {
+    redactor: Arc<Redactor>,
+    to: W,
+}
+
+impl<'a, W: Fn() -> O + 'a, O: Write> MakeWriter<'a> for Redacting<W> {
+    type Writer = Line<'a, O>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Line { redactor: &self.redactor, to: (self.to)() }
+    }
+}
+
+struct Line<'a, O> {
+    redactor: &'a Redactor,
+    to: O,
+}
+
+impl<O: Write> Write for Line<'_, O> {
+    /// Takes all of it: an event comes in one piece.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        self.to.write_all(self.redactor.text(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }

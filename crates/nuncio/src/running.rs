@@ -31,6 +31,7 @@ use tokio::{
 use crate::{
     Nuncio, StartError, StorePlace,
     data_dir::{self, Published},
+    security,
 };
 
 /// A server that runs. Dropping it begins a stop and does not wait for it: call [`Running::stop`].
@@ -57,6 +58,8 @@ pub enum End {
 
 pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     let address = nuncio.address()?;
+    let secured = nuncio.server.authenticator.is_some() || nuncio.security.secures(address)?;
+    nuncio.options.access.audit = nuncio.security.audit_level(secured, nuncio.options.access.audit);
     let catalog = nuncio.catalog()?;
     let data = nuncio.data.clone();
     data_dir::make(&data)?;
@@ -76,6 +79,10 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
         return Err(StartError::System(format!("a schema of the shared tools cannot be used: {error}")));
     }
 
+    if let Err(error) = security::install(&nuncio.security, secured, &engine, &mut nuncio.server) {
+        engine.stop().await;
+        return Err(error);
+    }
     match listen(nuncio, &engine, address, courier).await {
         Ok(running) => Ok(running),
         Err(error) => {
@@ -205,6 +212,11 @@ impl Running {
         &self.published.url
     }
 
+    /// What its data folder tells of it.
+    pub fn published(&self) -> &Published {
+        &self.published
+    }
+
     /// The engine behind it, for calls without a transport.
     pub fn engine(&self) -> &Engine {
         &self.engine
@@ -230,10 +242,14 @@ impl Running {
             let comma = if agents.is_empty() { "" } else { ", " };
             let _ = write!(agents, "{comma}{name}{mark}");
         }
+        let access = match self.options.authenticator {
+            Some(_) => "Access:   by token: nuncio token create --name NAME\n",
+            None => "",
+        };
         let data = std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone());
         format!(
             "Agents:   {agents}\nCard:     {base}/.well-known/agent-card.json\nEndpoint: {base}/\n\
-             MCP:      {base}/mcp\nHealth:   {base}/healthz\nData:     {}\n",
+             MCP:      {base}/mcp\nHealth:   {base}/healthz\n{access}Data:     {}\n",
             data.display()
         )
     }

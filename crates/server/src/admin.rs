@@ -1,17 +1,22 @@
 //! What the operator's own commands ask a running server: they show a secret that only the data folder has.
+//!
+//! Tokens and the audit are also for callers whose scopes say so.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     body::Body,
-    extract::State,
+    extract::{Path, Query, State},
     http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header},
 };
+use nuncio_engine::{Caller, Error, error::whole_seconds};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
-    app::App,
+    app::{App, peer_of},
+    audit,
+    auth::{DeskError, Peer, TokenDesk},
     gate::{self, Refusal},
     rpc,
 };
@@ -65,27 +70,139 @@ pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) 
     }
 }
 
-fn refuse_stranger(app: &App, headers: &HeaderMap) -> Option<Response<Body>> {
-    let Some(token) = &app.options.admin_token else {
-        return Some(rpc::refuse(&Refusal {
-            status: StatusCode::NOT_FOUND,
-            message: "there is nothing here".into(),
-        }));
+/// `GET /admin/tokens`
+pub(crate) async fn tokens(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let (caller, desk) = match at_desk(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
+        Ok(found) => found,
+        Err(refused) => return refused,
     };
-    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let shown = shown.and_then(|value| value.split_once(' '));
-    if shown.is_some_and(|(scheme, shown)| scheme.eq_ignore_ascii_case("bearer") && same(token, shown)) {
+    answer(&app, desk.list(&caller).await)
+}
+
+/// `POST /admin/tokens` with `{"name": …, "tenant": …, "scopes": […], "expiresIn": seconds}`
+pub(crate) async fn create_token(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let (caller, desk) = match at_desk(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
+        Ok(found) => found,
+        Err(refused) => return refused,
+    };
+    let limits = &app.options.limits;
+    let (parts, body) = request.into_parts();
+    let body = match gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await {
+        Ok(body) => body,
+        Err(refusal) => return rpc::refuse(&refusal),
+    };
+    match serde_json::from_slice(&body) {
+        Ok(wish) => answer(&app, desk.create(&caller, wish).await),
+        Err(error) => {
+            answer(&app, Err(DeskError::Invalid(format!("the body is no wish for a token: {error}"))))
+        }
+    }
+}
+
+/// `DELETE /admin/tokens/{id}`
+pub(crate) async fn revoke_token(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Response<Body> {
+    match at_desk(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
+        Ok((caller, desk)) => answer(&app, desk.revoke(&caller, &id).await),
+        Err(refused) => refused,
+    }
+}
+
+/// `GET /admin/audit`, with the same query as `audit://log`.
+pub(crate) async fn audit(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/audit").await {
+        Ok(caller) => caller,
+        Err(refused) => return refused,
+    };
+    let query = match Query::<BTreeMap<String, String>>::try_from_uri(request.uri()) {
+        Ok(Query(query)) => query,
+        Err(error) => return answer(&app, Err(DeskError::Invalid(error.body_text()))),
+    };
+    let arguments = query.into_iter().map(|(name, value)| (name, value.into())).collect();
+    let read = match audit::read_query(&arguments) {
+        Ok(query) => audit::read(&app.engine, &caller, query).await.map_err(DeskError::from),
+        Err(why) => Err(DeskError::Invalid(why)),
+    };
+    answer(&app, read)
+}
+
+/// The caller, and who keeps the tokens.
+async fn at_desk<'a>(
+    app: &'a App,
+    headers: &HeaderMap,
+    peer: &Peer,
+    path: &str,
+) -> Result<(Caller, &'a dyn TokenDesk), Response<Body>> {
+    let caller = administrator(app, headers, peer, path).await?;
+    match &app.options.tokens {
+        Some(desk) => Ok((caller, &**desk)),
+        None => Err(nothing_here()),
+    }
+}
+
+/// Whoever asks, where there is anything to ask for. What it may do is decided by the engine.
+async fn administrator(
+    app: &App,
+    headers: &HeaderMap,
+    peer: &Peer,
+    path: &str,
+) -> Result<Caller, Response<Body>> {
+    if app.is_operator(headers) {
+        return Ok(peer.named(Caller::local()));
+    }
+    if app.options.authenticator.is_none() {
+        // Everybody is the operator here, but only who can read the data folder hands out tokens.
+        return Err(refuse_stranger(app, headers).unwrap_or_else(nothing_here));
+    }
+    app.caller(headers, peer, path).await.map_err(|error| app.challenge.refusal("", &error))
+}
+
+fn answer(app: &App, said: Result<Value, DeskError>) -> Response<Body> {
+    let (status, message) = match said {
+        Ok(value) => return rpc::json(value.to_string()),
+        Err(DeskError::Engine(error)) => return refused(app, &error),
+        Err(error @ DeskError::Invalid(_)) => (StatusCode::BAD_REQUEST, error.to_string()),
+        Err(error @ DeskError::NoSuchToken(_)) => (StatusCode::NOT_FOUND, error.to_string()),
+    };
+    rpc::refuse(&Refusal { status, message })
+}
+
+/// What the engine said, outside of any dialect.
+pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
+    let (status, after) = match error {
+        Error::Forbidden(_) => (StatusCode::FORBIDDEN, None),
+        Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, Some(*retry_after)),
+        Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(*retry_after)),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, None),
+    };
+    let mut response = rpc::refuse(&Refusal { status, message: error.to_string() });
+    if let Error::Forbidden(scope) = error {
+        app.challenge.forbid(&mut response, "", scope);
+    }
+    if let Some(after) = after {
+        response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(after).into());
+    }
+    response
+}
+
+fn nothing_here() -> Response<Body> {
+    rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message: "there is nothing here".into() })
+}
+
+fn refuse_stranger(app: &App, headers: &HeaderMap) -> Option<Response<Body>> {
+    if app.options.admin_token.is_none() {
+        return Some(nothing_here());
+    }
+    if app.is_operator(headers) {
         return None;
     }
     let message = "this is for the operator: send the token of the data folder".into();
     let mut refusal = rpc::refuse(&Refusal { status: StatusCode::UNAUTHORIZED, message });
     refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Some(refusal)
-}
-
-/// Compares without telling by its time where the difference is.
-fn same(a: &str, b: &str) -> bool {
-    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Response<Body> {

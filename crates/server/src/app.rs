@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{Path, State},
     http::{HeaderMap, Method, Request, Response, StatusCode},
-    routing::{any, get, post},
+    routing::{any, delete, get, post},
 };
 use hyper::body::Incoming;
 use nuncio_engine::{Caller, Engine, Error};
@@ -15,7 +15,9 @@ use tower::ServiceExt;
 
 use crate::{
     admin,
+    auth::{self, AuthError, Challenge, Failures, Peer},
     cards::{self, Cards},
+    cors::Cors,
     gate::{HostCheck, Refusal},
     health,
     mcp::{self, Mcp, sse::Connections},
@@ -30,8 +32,11 @@ pub(crate) struct App {
     pub(crate) cards: Cards,
     pub(crate) mcp: Arc<Mcp>,
     pub(crate) connections: Connections,
+    pub(crate) challenge: Challenge,
     hosts: HostCheck,
+    cors: Option<Cors>,
     streams: Arc<Streams>,
+    failures: Failures,
 }
 
 impl App {
@@ -39,15 +44,20 @@ impl App {
         let depth = &mut options.limits.max_json_depth;
         *depth = (*depth).min(HttpLimits::DEEPEST);
         engine.catalog().surface().set_base_url(base_url);
-        let streams = Streams::new(engine.clone(), options.limits.max_streams);
+        let secured = options.authenticator.is_some();
+        let each = secured.then_some(options.limits.max_streams_per_caller);
+        let streams = Streams::new(engine.clone(), options.limits.max_streams, each);
         if let Err(error) = streams::offer(&streams) {
             // The schema is a constant that the tests compile.
             tracing::error!(%error, "the open streams are not offered");
         }
         Self {
-            cards: Cards::new(engine.catalog(), base_url),
+            cards: Cards::new(engine.catalog(), base_url, secured),
+            challenge: Challenge::new(base_url),
             hosts: HostCheck::new(&options),
+            cors: Cors::new(&options.cors_origins),
             streams,
+            failures: Failures::default(),
             mcp: Mcp::new(engine.clone(), options.mcp.clone()),
             connections: Connections::default(),
             engine,
@@ -55,15 +65,37 @@ impl App {
         }
     }
 
-    /// Who is calling. Before any authentication is configured there is one caller.
-    #[allow(clippy::unused_self, reason = "the seam where tokens will be verified")]
-    pub(crate) fn caller(&self, _headers: &HeaderMap) -> Caller {
-        Caller::local()
+    /// Who is calling. Where nobody is asked for credentials, everybody is the operator.
+    pub(crate) async fn caller(
+        &self,
+        headers: &HeaderMap,
+        peer: &Peer,
+        path: &str,
+    ) -> Result<Caller, AuthError> {
+        let Some(authenticator) = &self.options.authenticator else {
+            return Ok(peer.named(Caller::local()));
+        };
+        if self.is_operator(headers) {
+            return Ok(peer.named(Caller::local()));
+        }
+        match authenticator.authenticate(headers, peer.ip()).await {
+            Ok(caller) => Ok(peer.named(caller)),
+            Err(error) => {
+                self.failures.note(&self.engine, peer, path, &error);
+                Err(error)
+            }
+        }
     }
 
-    /// A place for one more stream.
-    pub(crate) fn place_for_stream(&self) -> Result<Place, Error> {
-        self.streams.place()
+    /// Whether the request shows the operator's own secret.
+    pub(crate) fn is_operator(&self, headers: &HeaderMap) -> bool {
+        let (token, shown) = (self.options.admin_token.as_deref(), auth::bearer(headers));
+        token.zip(shown).is_some_and(|(token, shown)| auth::same(token.as_bytes(), shown.as_bytes()))
+    }
+
+    /// A place for one more stream of that caller.
+    pub(crate) fn place_for_stream(&self, caller: &Caller) -> Result<Place, Error> {
+        self.streams.place(caller)
     }
 
     /// How many streams are open.
@@ -98,6 +130,11 @@ impl Site {
             .route("/metrics", get(health::metrics))
             .route("/admin/dead-letters", get(admin::dead_letters))
             .route("/admin/dead-letters/replay", post(admin::replay))
+            .route("/admin/tokens", get(admin::tokens).post(admin::create_token))
+            .route("/admin/tokens/{id}", delete(admin::revoke_token))
+            .route("/admin/audit", get(admin::audit))
+            .route("/.well-known/oauth-protected-resource", get(resource_metadata))
+            .route("/.well-known/oauth-protected-resource/mcp", get(mcp_metadata))
             .fallback(not_found)
             .method_not_allowed_fallback(method_not_allowed)
             .with_state(Arc::clone(&app));
@@ -105,28 +142,70 @@ impl Site {
     }
 
     /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        if let Some(why) = self.app.hosts.refuse(request.headers()) {
+    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
+        let Some(cors) = &self.app.cors else { return self.answer_here(request, peer, false).await };
+        let Some(origin) = cors.allowed(request.headers()) else {
+            return self.answer_here(request, peer, false).await;
+        };
+        let mut response = match cors.preflight(&request) {
+            Some(preflight) if self.app.hosts.refuse(request.headers(), true).is_none() => preflight,
+            _ => self.answer_here(request, peer, true).await,
+        };
+        cors.mark(&mut response, origin);
+        response
+    }
+
+    async fn answer_here(
+        &self,
+        mut request: Request<Incoming>,
+        peer: &Peer,
+        origin_allowed: bool,
+    ) -> Response<Body> {
+        if let Some(why) = self.app.hosts.refuse(request.headers(), origin_allowed) {
             return rpc::refuse(&Refusal { status: StatusCode::FORBIDDEN, message: why.into() });
         }
         // Where most requests go: the router's boxes and clones cost as much as a small task does.
         if request.method() == Method::POST && request.uri().path() == "/" {
-            return rpc::root(&self.app, request).await;
+            return rpc::root(&self.app, request, peer).await;
         }
         if request.method() == Method::POST && request.uri().path() == "/mcp" {
-            return mcp::http::serve(&self.app, request).await;
+            return mcp::http::serve(&self.app, request, peer).await;
         }
+        request.extensions_mut().insert(peer.clone());
         let answered = self.router.clone().oneshot(request.map(Body::new)).await;
         answered.unwrap_or_else(|never| match never {})
     }
 }
 
+/// The other end of the connection that brought a request.
+pub(crate) fn peer_of<B>(request: &Request<B>) -> Peer {
+    request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown)
+}
+
+async fn resource_metadata(State(app): State<Arc<App>>) -> Response<Body> {
+    metadata_of(&app, "").await
+}
+
+async fn mcp_metadata(State(app): State<Arc<App>>) -> Response<Body> {
+    metadata_of(&app, "/mcp").await
+}
+
+/// RFC 9728: where clients get a token for what is at that path.
+async fn metadata_of(app: &App, path: &str) -> Response<Body> {
+    match &app.options.authenticator {
+        Some(authenticator) => rpc::json(app.challenge.metadata(path, &authenticator.issuers()).to_string()),
+        None => not_found().await,
+    }
+}
+
 async fn root(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    rpc::root(&app, request).await
+    let peer = peer_of(&request);
+    rpc::root(&app, request, &peer).await
 }
 
 async fn mcp_endpoint(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    mcp::http::serve(&app, request).await
+    let peer = peer_of(&request);
+    mcp::http::serve(&app, request, &peer).await
 }
 
 /// A JSON Schema that the surface publishes.
@@ -138,7 +217,7 @@ async fn schema(State(app): State<Arc<App>>, Path(file): Path<String>) -> Respon
     }
 }
 
-async fn not_found() -> Response<Body> {
+pub(crate) async fn not_found() -> Response<Body> {
     let message = "there is nothing here: agents are at / and /agents/{name}, MCP at /mcp, cards at \
                    /.well-known/agent-card.json, health at /healthz and /readyz";
     rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message: message.into() })

@@ -51,8 +51,8 @@ impl Document {
 }
 
 impl Generations {
-    fn new(profile: &Profile, url: String) -> Self {
-        let cx = CardContext::new(url);
+    fn new(profile: &Profile, url: String, bearer: bool) -> Self {
+        let cx = CardContext { bearer, ..CardContext::new(url) };
         Self {
             both: Document::new(&card::both(profile, &cx)),
             v1: Document::new(&card::v1(profile, &cx)),
@@ -63,10 +63,11 @@ impl Generations {
 }
 
 impl Cards {
-    /// `base_url`: where clients reach the server, without a trailing slash.
-    pub(crate) fn new(catalog: &Catalog, base_url: &str) -> Self {
+    /// `base_url`: where clients reach the server, without a trailing slash. `bearer`: whether they need a token.
+    pub(crate) fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
         let of = |registered: &Registered| {
-            Generations::new(&registered.profile, format!("{base_url}/agents/{}", registered.profile.name))
+            let url = format!("{base_url}/agents/{}", registered.profile.name);
+            Generations::new(&registered.profile, url, bearer)
         };
         let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), of(agent))).collect();
         // The default agent's card names the root, so that a client which knows only the server finds it.
@@ -86,7 +87,7 @@ impl Cards {
         let made = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&made).unwrap_or_default();
         Self {
             agents,
-            default: default.map(|agent| Generations::new(&agent.profile, format!("{base_url}/"))),
+            default: default.map(|agent| Generations::new(&agent.profile, format!("{base_url}/"), bearer)),
             index: Document::new(&index),
             made: HeaderValue::from_str(&made).unwrap_or(HeaderValue::from_static("")),
         }

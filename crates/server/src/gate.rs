@@ -30,8 +30,8 @@ impl HostCheck {
         Self { names, any: options.any_host }
     }
 
-    /// Why the request is refused, if it is.
-    pub(crate) fn refuse(&self, headers: &HeaderMap) -> Option<&'static str> {
+    /// Why the request is refused, if it is. `origin_allowed`: its `Origin` is one that may call from elsewhere.
+    pub(crate) fn refuse(&self, headers: &HeaderMap, origin_allowed: bool) -> Option<&'static str> {
         if self.any {
             return None;
         }
@@ -46,8 +46,12 @@ impl HostCheck {
         }
         match headers.get(header::ORIGIN).map(HeaderValue::to_str) {
             None => None,
+            Some(_) if origin_allowed => None,
             Some(Ok(origin)) if authority_of_url(origin).is_some_and(|a| self.knows(host_name(a))) => None,
-            Some(_) => Some("the Origin of the request does not belong to this server"),
+            Some(_) => Some(
+                "the Origin of the request does not belong to this server: \
+                 name it in cors.origins in nuncio.toml, if its pages may call",
+            ),
         }
     }
 
@@ -136,7 +140,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        let refused = HostCheck::new(&options).refuse(&headers);
+        let refused = HostCheck::new(&options).refuse(&headers, false);
         assert_eq!(refused.is_none(), allowed, "{host} {origin:?}: {refused:?}");
     }
 

@@ -5,11 +5,16 @@ use std::sync::Arc;
 use axum::{
     body::Body,
     extract::State,
-    http::{HeaderValue, Response, StatusCode, header},
+    http::{HeaderValue, Request, Response, StatusCode, header},
 };
+use nuncio_engine::{Access, Action, Kind};
 use serde_json::json;
 
-use crate::{app::App, rpc};
+use crate::{
+    admin,
+    app::{App, peer_of},
+    rpc,
+};
 
 /// `/healthz`: the process answers.
 pub(crate) async fn alive() -> Response<Body> {
@@ -34,8 +39,17 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
     }
 }
 
-/// `/metrics`, for Prometheus.
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
+/// `/metrics`, for Prometheus. Where callers are known it is for those who may see it.
+pub(crate) async fn metrics(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let caller = match app.caller(request.headers(), &peer_of(&request), "/metrics").await {
+        Ok(caller) => caller,
+        Err(error) => return app.challenge.refusal("", &error),
+    };
+    let (action, kind, operation) = (Action::Read, Kind::Admin, "metrics.read");
+    let access = Access { action, kind, name: "metrics", operation, resource: &"/metrics" };
+    if let Err(error) = app.engine.allow(&caller, &access) {
+        return admin::refused(&app, &error);
+    }
     let (running, queued) = app.engine.load();
     metrics::gauge!("nuncio_tasks_running").set(running as f64);
     metrics::gauge!("nuncio_tasks_queued").set(queued as f64);

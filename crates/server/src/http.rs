@@ -13,7 +13,7 @@ use tokio::{
     sync::{Semaphore, watch},
 };
 
-use crate::{app::Site, options::HttpLimits, streams::CONNECTION};
+use crate::{app::Site, auth::Peer, options::HttpLimits, streams::CONNECTION};
 
 /// The smallest read buffer that hyper allows.
 const MIN_BUFFER: usize = 8 * 1024;
@@ -44,9 +44,9 @@ pub(crate) async fn serve(
     let mut shutdown = std::pin::pin!(shutdown);
     let mut accepted_so_far = 0_u64;
     loop {
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, address)) => (stream, address),
                 Err(error) => {
                     // Out of file descriptors, mostly: those in use will be given back.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -66,11 +66,11 @@ pub(crate) async fn serve(
             }
             continue;
         };
-        let site = Arc::clone(&site);
+        let (site, peer) = (Arc::clone(&site), Peer::new(peer));
         let service = service_fn(move |request| {
-            let site = Arc::clone(&site);
+            let (site, peer) = (Arc::clone(&site), peer.clone());
             // Boxed: hyper has a place for this future in every connection, and most of them only stream.
-            Box::pin(async move { Ok::<_, Infallible>(site.answer(request).await) })
+            Box::pin(async move { Ok::<_, Infallible>(site.answer(request, &peer).await) })
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut stopping = stopping.clone();

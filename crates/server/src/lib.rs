@@ -5,7 +5,10 @@
 
 mod admin;
 mod app;
+pub mod audit;
+pub mod auth;
 mod cards;
+mod cors;
 mod gate;
 mod health;
 mod http;
@@ -20,6 +23,7 @@ mod streams;
 use std::{future::Future, io, sync::Arc};
 
 use app::{App, Site};
+pub use auth::{AuthError, Authenticator};
 pub use mcp::{McpOptions, serve_pipe};
 use nuncio_engine::Engine;
 pub use options::{HttpLimits, ServerOptions};

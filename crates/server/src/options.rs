@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::McpOptions;
+use crate::{Authenticator, McpOptions, auth::TokenDesk};
 
 /// How the server presents itself and what it bears.
 #[derive(Clone, Default)]
@@ -15,7 +15,14 @@ pub struct ServerOptions {
     pub any_host: bool,
     /// Whether `/.well-known/agent-card.json` is strictly 1.0 even for clients that do not say so.
     pub strict_cards: bool,
-    /// The secret that `/admin` asks for; without one there is no `/admin`.
+    /// Origins of pages that may call from a browser, such as `https://app.example.org`; `*`: any.
+    pub cors_origins: Vec<String>,
+    /// Says who is calling; without one everybody is the operator.
+    pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// Keeps the server's own tokens.
+    pub tokens: Option<Arc<dyn TokenDesk>>,
+    /// The operator's secret, for one run of the server: whoever shows it is the operator. Without one there is
+    /// no `/admin`, unless there is an authenticator.
     pub admin_token: Option<String>,
     /// What is refused for its size or slowness.
     pub limits: HttpLimits,
@@ -40,6 +47,8 @@ pub struct HttpLimits {
     pub max_connections: usize,
     /// Streams at once.
     pub max_streams: usize,
+    /// Streams of one caller at once, where callers are told apart.
+    pub max_streams_per_caller: usize,
     /// How long a request's head may take to arrive, and how long a connection may wait for the next one.
     pub header_timeout: Duration,
     /// How long a request's body may take to arrive.
@@ -63,6 +72,7 @@ impl Default for HttpLimits {
             max_headers: 100,
             max_connections: 16_384,
             max_streams: 8_192,
+            max_streams_per_caller: 1_024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(15),

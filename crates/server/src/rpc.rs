@@ -11,7 +11,10 @@ use axum::{
     extract::{Path, State},
     http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header},
 };
-use nuncio_engine::{Caller, Error, List, Reply, Submit, Task, catalog::Registered, webhook::WebhookConfig};
+use nuncio_engine::{
+    Caller, Error, List, Reply, Submit, Task, catalog::Registered, error::whole_seconds,
+    webhook::WebhookConfig,
+};
 use nuncio_wire::{
     a2a::{Call, Choice, Dialect, Fault, Page, Problem, Send, View, choose},
     jsonrpc::{self, Id},
@@ -19,7 +22,8 @@ use nuncio_wire::{
 };
 
 use crate::{
-    app::App,
+    app::{App, peer_of},
+    auth::{self, AuthError, Peer},
     gate::{self, Refusal},
     stream::{Begin, EventStream, event_stream},
 };
@@ -27,14 +31,17 @@ use crate::{
 /// The id of a webhook that came without one: setting it again replaces it.
 const DEFAULT_WEBHOOK: &str = "default";
 
+/// How much is read of a request whose caller is not known, for its id and its dialect.
+const GLANCE: usize = 64 * 1024;
+
 /// The endpoint of the default agent.
-pub(crate) async fn root<B>(app: &Arc<App>, request: Request<B>) -> Response<Body>
+pub(crate) async fn root<B>(app: &Arc<App>, request: Request<B>, peer: &Peer) -> Response<Body>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
     match app.engine.catalog().default_agent() {
-        Some(agent) => serve(app, agent, request).await,
+        Some(agent) => serve(app, agent, request, peer).await,
         None => {
             refuse(&Refusal { status: StatusCode::NOT_FOUND, message: "this server has no agents".into() })
         }
@@ -47,13 +54,14 @@ pub(crate) async fn named(
     Path(name): Path<String>,
     request: Request<Body>,
 ) -> Response<Body> {
+    let peer = peer_of(&request);
     match app.engine.catalog().get(&name) {
-        Ok(agent) => serve(&app, agent, request).await,
+        Ok(agent) => serve(&app, agent, request, &peer).await,
         Err(error) => refuse(&Refusal { status: StatusCode::NOT_FOUND, message: error.to_string() }),
     }
 }
 
-async fn serve<B>(app: &Arc<App>, agent: &Registered, request: Request<B>) -> Response<Body>
+async fn serve<B>(app: &Arc<App>, agent: &Registered, request: Request<B>, peer: &Peer) -> Response<Body>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -71,6 +79,14 @@ where
         let message = "the Content-Type of a request is application/json".into();
         return refuse(&Refusal { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, message });
     }
+    // Before anything is read of it.
+    let caller = match app.caller(headers, peer, parts.uri.path()).await {
+        Ok(caller) => caller,
+        Err(error) => {
+            let body = gate::read_body(headers, body, limits.max_body_bytes.min(GLANCE), limits.body_timeout);
+            return unauthenticated(app, headers, body.await.ok(), &error);
+        }
+    };
     let body = match gate::read_body(headers, body, limits.max_body_bytes, limits.body_timeout).await {
         Ok(body) => body,
         Err(refusal) => return refuse(&refusal),
@@ -87,7 +103,7 @@ where
     let version = header_text(headers, "a2a-version").or_else(in_query);
     // Whoever leaves the id out waits for an answer all the same: over HTTP there is no other way to send.
     let id = request.id.clone().unwrap_or_else(Id::null);
-    let exchange = Exchange { app, agent, headers, caller: app.caller(headers), id };
+    let exchange = Exchange { app, agent, headers, caller, id };
     let choice = match choose(version.as_deref(), &request.method) {
         Ok(choice) => choice,
         Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),
@@ -103,6 +119,28 @@ where
         Ok(call) => exchange.answer(dialect, call).await,
         Err(fault) => exchange.fault(dialect, &fault),
     }
+}
+
+/// The answer to whoever is not known, under the id and in the dialect of the request where they can be read.
+fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<Bytes>, error: &AuthError) -> Response<Body> {
+    let request = body.as_ref().and_then(|body| jsonrpc::parse(body, app.options.limits.max_json_depth).ok());
+    let (method, id) = match &request {
+        Some(request) => (&*request.method, request.id.clone().unwrap_or_else(Id::null)),
+        None => ("", Id::null()),
+    };
+    let dialect = match choose(header_text(headers, "a2a-version").as_deref(), method) {
+        Ok(choice) => choice.settle(None),
+        Err(unchosen) => unchosen.dialect,
+    };
+    let problem = match error {
+        AuthError::Unavailable(_) => Problem::Unavailable,
+        AuthError::Missing | AuthError::Invalid(_) => Problem::Unauthenticated,
+    };
+    let mut out = Vec::new();
+    dialect.write_fault(&mut out, Some(&id), &dialect.problem(problem, auth::message(error)));
+    let mut response = json(out);
+    app.challenge.refuse(&mut response, "", error);
+    response
 }
 
 /// One request and what its answer needs.
@@ -149,7 +187,8 @@ impl Exchange<'_> {
         match answered {
             Ok(response) => response,
             // A plain JSON body reaches the official 0.3 client as an opaque error: there it is an event.
-            Err(error) if streams && dialect == Dialect::V0_3 && !matches!(error, Error::Busy { .. }) => {
+            // What has a status of its own is no event.
+            Err(error) if streams && dialect == Dialect::V0_3 && !has_status(&error) => {
                 let mut out = Vec::new();
                 sse::frame(&mut out, None, |out| {
                     dialect.write_fault(out, Some(&self.id), &fault_of(dialect, &error));
@@ -255,7 +294,7 @@ impl Exchange<'_> {
     async fn stream(&self, dialect: Dialect, send: Send) -> Result<Response<Body>, Error> {
         self.check_streaming()?;
         // Before the message is taken: a refusal must not leave a task behind.
-        let place = self.app.place_for_stream()?;
+        let place = self.app.place_for_stream(&self.caller)?;
         let follow_up = send.task_id.is_some();
         let task = self.take(dialect, send).await?;
         let existed = follow_up || task.history.len() > 1;
@@ -276,7 +315,7 @@ impl Exchange<'_> {
 
     async fn subscribe(&self, dialect: Dialect, name: &str) -> Result<Response<Body>, Error> {
         self.check_streaming()?;
-        let place = self.app.place_for_stream()?;
+        let place = self.app.place_for_stream(&self.caller)?;
         let engine = &self.app.engine;
         let (origin, after, begin) = match self.last_event_id()? {
             Some(cursor) => (engine.origin(&self.caller, name).await?, cursor, Begin::Nothing),
@@ -342,12 +381,17 @@ impl Exchange<'_> {
 
     fn error(&self, dialect: Dialect, error: &Error) -> Response<Body> {
         let mut response = self.fault(dialect, &fault_of(dialect, error));
-        if let Error::Busy { retry_after, .. } = error {
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, HeaderValue::from(retry_after.as_secs().max(1)));
-        }
+        let (status, retry_after) = match error {
+            Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, retry_after),
+            Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, retry_after),
+            Error::Forbidden(scope) => {
+                self.app.challenge.forbid(&mut response, "", scope);
+                return response;
+            }
+            _ => return response,
+        };
+        *response.status_mut() = status;
+        response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(*retry_after).into());
         response
     }
 
@@ -356,6 +400,11 @@ impl Exchange<'_> {
         dialect.write_fault(&mut out, Some(&self.id), fault);
         json(out)
     }
+}
+
+/// Whether an error is told by the status of the answer as well.
+fn has_status(error: &Error) -> bool {
+    matches!(error, Error::Busy { .. } | Error::TooFast { .. } | Error::Forbidden(_))
 }
 
 /// What the engine said, for the caller; what is wrong inside is said to the operator too.

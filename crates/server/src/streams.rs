@@ -3,6 +3,7 @@
 //! content. Every stream has a place among `max_streams`, so what is known of them is bounded by that.
 
 mod offer;
+mod places;
 
 use std::{
     borrow::Cow,
@@ -11,7 +12,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -19,7 +19,8 @@ use nuncio_engine::{
     Caller, Engine, Error,
     clock::{Clock, Timestamp},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::places::{Permit, Places};
 
 pub(crate) use offer::offer;
 
@@ -41,8 +42,7 @@ tokio::task_local! {
 /// The open streams, and the places for more of them.
 pub(crate) struct Streams {
     engine: Engine,
-    max: usize,
-    places: Arc<Semaphore>,
+    places: Places,
     live: Mutex<HashMap<String, Arc<Entry>>>,
 }
 
@@ -67,24 +67,20 @@ struct Told {
 }
 
 impl Streams {
-    pub(crate) fn new(engine: Engine, max: usize) -> Arc<Self> {
-        Arc::new(Self { engine, max, places: Arc::new(Semaphore::new(max)), live: Mutex::default() })
+    /// `each`: places of one caller, where callers are told apart.
+    pub(crate) fn new(engine: Engine, most: usize, each: Option<usize>) -> Arc<Self> {
+        Arc::new(Self { engine, places: Places::new(most, each), live: Mutex::default() })
     }
 
-    /// A place for one more stream.
-    pub(crate) fn place(self: &Arc<Self>) -> Result<Place, Error> {
-        match Arc::clone(&self.places).try_acquire_owned() {
-            Ok(permit) => Ok(Place { streams: Arc::clone(self), permit }),
-            Err(_) => Err(Error::Busy {
-                why: format!("there are {} streams open (max_streams)", self.max),
-                retry_after: Duration::from_secs(1),
-            }),
-        }
+    /// A place for one more stream of that caller.
+    pub(crate) fn place(self: &Arc<Self>, caller: &Caller) -> Result<Place, Error> {
+        let permit = self.places.place(caller)?;
+        Ok(Place { streams: Arc::clone(self), permit })
     }
 
     /// How many places are taken.
     pub(crate) fn taken(&self) -> usize {
-        self.max - self.places.available_permits()
+        self.places.taken()
     }
 
     /// The caller's stream of that name.
@@ -109,7 +105,7 @@ impl Streams {
 /// the request is answered otherwise.
 pub(crate) struct Place {
     streams: Arc<Streams>,
-    permit: OwnedSemaphorePermit,
+    permit: Permit,
 }
 
 impl Place {
@@ -144,7 +140,7 @@ fn client_info(engine: &Engine, headers: &HeaderMap) -> Option<String> {
 pub(crate) struct Live {
     entry: Arc<Entry>,
     streams: Arc<Streams>,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl Live {

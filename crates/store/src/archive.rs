@@ -1,14 +1,16 @@
-//! Whole tasks and sessions, out of one store and into another: what `nuncio store copy` is made of.
+//! Whole tasks, sessions and knowledge, out of one store and into another: what `nuncio store copy` is made of.
 //!
 //! A task is taken out as everything that anybody could miss of it. Who held it when is not part of that:
 //! whatever was being run or delivered is due again where it arrives. Snapshots are left behind; they only save
-//! time. Sessions go along, so that no client notices that the store is another.
+//! time. Sessions go along, so that no client notices that the store is another; so do memory, records and the audit,
+//! with their versions, times and numbers. Counters of use stay behind: they begin anew.
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use nuncio_engine::{
     clock::Timestamp,
     event,
+    knowledge::{AuditEntry, MemoryEntry, MemoryKey, Record, RecordKey},
     store::{
         DeadLetter, Digest, JournalRecord, Session, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow,
         Webhook,
@@ -20,6 +22,8 @@ use nuncio_engine::{
 const AT_ONCE: usize = 32;
 /// Ids that are looked up at once.
 const PAGE: usize = 512;
+/// Entries of memory, records and lines of the audit that are read at once: they come with what they hold.
+const KNOWLEDGE_PAGE: usize = 64;
 /// Bytes of a log that are read at once, about.
 const READ_BYTES: usize = 4 << 20;
 
@@ -60,7 +64,31 @@ pub struct HookState {
     pub due_at: Option<Timestamp>,
 }
 
-/// A store that whole tasks and sessions can be taken out of and put into.
+/// An entry of the memory bank with all that belongs to it, whether its time has come or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryDump {
+    /// Its name.
+    pub key: MemoryKey,
+    /// What is known of it.
+    pub entry: MemoryEntry,
+    /// What it is found by.
+    pub text: String,
+    /// When it is gone.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A record with all that belongs to it, whether its time has come or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordDump {
+    /// Its name.
+    pub key: RecordKey,
+    /// What it is.
+    pub record: Record,
+    /// When it is gone.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A store that whole tasks, sessions and knowledge can be taken out of and put into.
 #[async_trait]
 pub trait Archive: Store {
     /// The ids of tasks after this one, in their order.
@@ -82,6 +110,32 @@ pub trait Archive: Store {
     /// also in a crash.
     async fn restore_session(&self, session: Session) -> Result<bool, StoreError>;
 
+    /// Entries of memory after this one, by tenant, namespace and key.
+    async fn dump_memory(
+        &self,
+        after: Option<&MemoryKey>,
+        limit: usize,
+    ) -> Result<Vec<MemoryDump>, StoreError>;
+
+    /// Puts an entry there, however many there are; false if there is one of that key.
+    async fn restore_memory(&self, dump: MemoryDump) -> Result<bool, StoreError>;
+
+    /// Records after this one, by tenant, kind and id.
+    async fn dump_records(
+        &self,
+        after: Option<&RecordKey>,
+        limit: usize,
+    ) -> Result<Vec<RecordDump>, StoreError>;
+
+    /// Puts a record there; false if there is one of that id.
+    async fn restore_record(&self, dump: RecordDump) -> Result<bool, StoreError>;
+
+    /// Lines of the audit after the one of this number, oldest first.
+    async fn dump_audit(&self, after: u64, limit: usize) -> Result<Vec<(u64, AuditEntry)>, StoreError>;
+
+    /// Puts lines there under their numbers. Passes over numbers that are there.
+    async fn restore_audit(&self, lines: Vec<(u64, AuditEntry)>) -> Result<(), StoreError>;
+
     /// Whether a server uses the store now.
     async fn in_use(&self) -> Result<bool, StoreError>;
 }
@@ -97,6 +151,12 @@ pub struct Copied {
     pub verified: u64,
     /// Sessions that were put there, or were there already, and are the same on both sides.
     pub sessions: u64,
+    /// Entries of memory, in the same sense.
+    pub memory: u64,
+    /// Records, in the same sense.
+    pub records: u64,
+    /// Lines of the audit, in the same sense.
+    pub audit: u64,
 }
 
 /// Why a copy is not complete. It can be repeated: what is there already is not copied again.
@@ -116,9 +176,12 @@ pub enum CopyError {
         "a session of {0:?} is not the same in both stores: it has changed in one of them since it was copied"
     )]
     SessionDiffers(String),
+    /// An entry of memory, a record or a line of the audit arrived as something else.
+    #[error("{0} is not the same in both stores: it has changed in one of them since it was copied")]
+    KnowledgeDiffers(String),
 }
 
-/// Copies all tasks and sessions from one store to another, and compares them afterwards. `tell` hears how many
+/// Copies all tasks, sessions and knowledge from one store to another, and compares them afterwards. `tell` hears how many
 /// are done.
 pub async fn copy(
     from: &dyn Archive,
@@ -183,7 +246,85 @@ pub async fn copy(
         }
         tell(copied);
     }
+    copy_knowledge(from, to, &mut copied, &tell).await?;
     Ok(copied)
+}
+
+/// Copies memory, records and the audit, page by page, and compares each page with what arrived.
+async fn copy_knowledge(
+    from: &dyn Archive,
+    to: &dyn Archive,
+    copied: &mut Copied,
+    tell: &(impl Fn(Copied) + Send + Sync),
+) -> Result<(), CopyError> {
+    let mut after: Option<MemoryKey> = None;
+    loop {
+        let page = from.dump_memory(after.as_ref(), KNOWLEDGE_PAGE).await?;
+        let Some(last) = page.last().map(|dump| dump.key.clone()) else { break };
+        for dump in &page {
+            to.restore_memory(dump.clone()).await?;
+        }
+        // There may be others in between, which were there before.
+        let mut there = to.dump_memory(after.as_ref(), KNOWLEDGE_PAGE).await?;
+        while there.last().is_some_and(|arrived| arrived.key < last) {
+            let more = to.dump_memory(there.last().map(|arrived| &arrived.key), KNOWLEDGE_PAGE).await?;
+            if more.is_empty() {
+                break;
+            }
+            there.extend(more);
+        }
+        if let Some(lost) = page.iter().find(|dump| !there.contains(dump)) {
+            return Err(CopyError::KnowledgeDiffers(format!("{:?}", lost.key)));
+        }
+        copied.memory += page.len() as u64;
+        after = Some(last);
+        tell(*copied);
+    }
+    let mut after: Option<RecordKey> = None;
+    loop {
+        let page = from.dump_records(after.as_ref(), KNOWLEDGE_PAGE).await?;
+        let Some(last) = page.last().map(|dump| dump.key.clone()) else { break };
+        let place = |key: &RecordKey| (key.tenant.clone(), key.kind.clone(), key.id.clone());
+        for dump in &page {
+            to.restore_record(dump.clone()).await?;
+        }
+        let mut there = to.dump_records(after.as_ref(), KNOWLEDGE_PAGE).await?;
+        while there.last().is_some_and(|arrived| place(&arrived.key) < place(&last)) {
+            let more = to.dump_records(there.last().map(|arrived| &arrived.key), KNOWLEDGE_PAGE).await?;
+            if more.is_empty() {
+                break;
+            }
+            there.extend(more);
+        }
+        if let Some(lost) = page.iter().find(|dump| !there.contains(dump)) {
+            return Err(CopyError::KnowledgeDiffers(format!("{:?}", lost.key)));
+        }
+        copied.records += page.len() as u64;
+        after = Some(last);
+        tell(*copied);
+    }
+    let mut after = 0;
+    loop {
+        let page = from.dump_audit(after, KNOWLEDGE_PAGE).await?;
+        let Some((last, _)) = page.last() else { break };
+        let last = *last;
+        to.restore_audit(page.clone()).await?;
+        let mut there = to.dump_audit(after, KNOWLEDGE_PAGE).await?;
+        while let Some((reached, _)) = there.last().filter(|(no, _)| *no < last) {
+            let more = to.dump_audit(*reached, KNOWLEDGE_PAGE).await?;
+            if more.is_empty() {
+                break;
+            }
+            there.extend(more);
+        }
+        if let Some((no, _)) = page.iter().find(|line| !there.contains(line)) {
+            return Err(CopyError::KnowledgeDiffers(format!("line {no} of the audit")));
+        }
+        copied.audit += page.len() as u64;
+        after = last;
+        tell(*copied);
+    }
+    Ok(())
 }
 
 /// Copies a session and compares what arrived; false if there was none any more.

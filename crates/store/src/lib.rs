@@ -10,4 +10,3 @@ mod sqlite;
 
 pub use postgres::{OpenError as PostgresError, PostgresOptions, PostgresStore, TimeSource};
 pub use sqlite::{OpenError, SqliteOptions, SqliteStore};
-mod unwritten;

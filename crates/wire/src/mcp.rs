@@ -19,8 +19,8 @@ mod version;
 
 pub use client::{Capabilities, TASKS};
 pub use fault::{
-    FORBIDDEN, Fault, HEADER_MISMATCH, MISSING_CAPABILITY, RESOURCE_NOT_FOUND, TOO_FAST, UNSUPPORTED_VERSION,
-    URL_REQUIRED,
+    FORBIDDEN, Fault, HEADER_MISMATCH, MISSING_CAPABILITY, RESOURCE_NOT_FOUND, TOO_FAST, UNAUTHENTICATED,
+    UNSUPPORTED_VERSION, URL_REQUIRED,
 };
 pub use header::{decode_value, mirrored, same_value, value_at};
 pub use meta::{Meta, Token, level_of, meta_of};

@@ -56,7 +56,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
 }
 
 /// Reads a time. One without an offset, as the first A2A servers wrote it, is taken as UTC.
-pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+pub fn parse(text: &str) -> Option<Timestamp> {
     let at = text.parse::<jiff::Timestamp>().or_else(|_| {
         let local = text.parse::<DateTime>()?;
         local.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp())

@@ -4,7 +4,7 @@
 //! why there is no answer. A stream of a session that is cut is taken up again where it was, and a server that has
 //! gone is looked for again, so that a client on pipes outlives the server behind it.
 
-mod envelope;
+pub(super) mod envelope;
 
 use std::{
     collections::HashMap,
@@ -40,8 +40,26 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// Knows where the server is: the same for as long as it lives.
 #[async_trait]
 pub trait Finder: Send + Sync + 'static {
-    /// The URL of the MCP endpoint, or why there is none.
-    async fn find(&self) -> Result<String, String>;
+    /// The MCP endpoint, or why there is none.
+    async fn find(&self) -> Result<Endpoint, String>;
+}
+
+/// Where a server is, and how to be let in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The URL of the MCP endpoint.
+    pub url: String,
+    /// A token to show.
+    pub bearer: Option<String>,
+}
+
+impl Endpoint {
+    fn with(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.bearer {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
 }
 
 /// The HTTP client cannot be set up.
@@ -143,9 +161,9 @@ impl Relay {
         self.work.shutdown().await;
         self.listening.shutdown().await;
         if lock(&self.wire.session).id.is_some()
-            && let Ok(url) = self.wire.finder.find().await
+            && let Ok(at) = self.wire.finder.find().await
         {
-            let request = self.wire.addressed(self.wire.client.delete(url));
+            let request = at.with(self.wire.addressed(self.wire.client.delete(&at.url)));
             let _ = tokio::time::timeout(LAST_ANSWERS, request.send()).await;
         }
     }
@@ -202,8 +220,10 @@ impl Wire {
         loop {
             let why = match self.finder.find().await {
                 Err(why) => why,
-                Ok(url) => {
-                    let request = self.client.post(&url).header(header::CONTENT_TYPE, "application/json");
+                Ok(at) => {
+                    let url = &at.url;
+                    let request =
+                        at.with(self.client.post(url)).header(header::CONTENT_TYPE, "application/json");
                     let request = request.header(header::ACCEPT, "application/json, text/event-stream");
                     let request = match line.headers() {
                         Some(headers) => request.headers(headers).headers(lock(&self.mirrors).headers(line)),
@@ -265,8 +285,8 @@ impl Wire {
         let until = Instant::now() + PATIENCE;
         loop {
             tokio::time::sleep(AGAIN).await;
-            if let Ok(url) = self.finder.find().await {
-                let request = self.client.get(url).header(header::ACCEPT, "text/event-stream");
+            if let Ok(at) = self.finder.find().await {
+                let request = at.with(self.client.get(&at.url)).header(header::ACCEPT, "text/event-stream");
                 match self.addressed(request).header("last-event-id", cursor).send().await {
                     Ok(answered) if answered.status().is_success() => return Ok(answered),
                     Ok(answered) if answered.status().is_client_error() => {
@@ -287,8 +307,8 @@ impl Wire {
     /// Reads what the session is told outside of any call, for as long as it lasts.
     async fn listen(&self) {
         loop {
-            if let Ok(url) = self.finder.find().await {
-                let request = self.client.get(url).header(header::ACCEPT, "text/event-stream");
+            if let Ok(at) = self.finder.find().await {
+                let request = at.with(self.client.get(&at.url)).header(header::ACCEPT, "text/event-stream");
                 match self.addressed(request).send().await {
                     Ok(answered) if answered.status().is_success() => {
                         let mut parser = sse::Parser::new(MAX_MESSAGE);

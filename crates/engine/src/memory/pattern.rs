@@ -58,7 +58,8 @@ impl Pattern {
     /// How well a key fits that is known to fit: from 0 to 1, to four digits.
     pub fn score(&self, key: &str) -> f64 {
         let length = key.chars().count().max(1);
-        rounded((self.literals as f64 / length as f64).min(1.0))
+        let share = (self.literals as f64 / length as f64).min(1.0);
+        (share * 10_000.0).round() / 10_000.0
     }
 }
 
@@ -78,11 +79,6 @@ fn class(rest: &mut std::str::Chars<'_>) -> Option<bool> {
             _ => count += 1,
         }
     }
-}
-
-/// To four digits.
-pub(super) fn rounded(score: f64) -> f64 {
-    (score * 10_000.0).round() / 10_000.0
 }
 
 #[cfg(test)]

@@ -274,10 +274,10 @@ fn search_profile(limits: &MemoryLimits) -> ToolProfile {
         "memory_search",
         "Searches a namespace, either by pattern or by text. Pattern: keys that fit it; * stands for any characters, ? \
          for one, [abc] or [a-z] for one of these, [!a] for any other; the score is the number of characters that the \
-         pattern says literally divided by the number of characters of the key, so that a key that is spelled out has \
-         1 and * alone gives 0. Text: values that have all of these words in them; the score is the store's own rank. \
-         Scores are from 0 to 1, rounded to four digits, and the best come first. The previews are filtered for \
-         secrets; memory_get reads the whole value.",
+         pattern says literally divided by the number of characters of the key, rounded to four \
+         digits, so that a key that is spelled out has 1 and * alone gives 0. Text: values that have all of these words \
+         in them; the score is the store's own rank, from 0 to 1, which compares the results of one search with each \
+         other. The best come first. The previews are filtered for secrets; memory_get reads the whole value.",
     );
     let most = limits.pattern_bytes;
     let input = schemas::object(&[

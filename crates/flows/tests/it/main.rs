@@ -1,5 +1,9 @@
 //! What is shared, over a real store.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod batch;
+mod memory;
 mod registry;
 mod registry_network;
 mod sparc;

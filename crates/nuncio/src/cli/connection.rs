@@ -1,7 +1,7 @@
 //! Which agent a command talks to, and how: the flags that all client commands share, and what becomes of
 //! them.
 
-use std::{cell::RefCell, future::Future, path::PathBuf, time::Duration};
+use std::{cell::RefCell, future::Future, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use http::{HeaderName, HeaderValue};
@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     preference: Preference,
     credentials: Credentials,
     http: HttpOptions,
+    /// The address of the local server and its operator's token, where the user named neither.
+    operator: Option<(String, String)>,
     timeout: Option<Duration>,
     /// What a command that ends early leaves to go on from.
     seen: RefCell<Seen>,
@@ -96,19 +98,20 @@ impl AgentFlags {
     /// Resolves the flags. Talks to nobody yet.
     pub(crate) fn resolve(self) -> Result<Connection, CliError> {
         if self.debug {
-            logs::start("warn,nuncio_client=debug", LogFormat::Text);
+            logs::start("warn,nuncio_client=debug", LogFormat::Text, &Arc::default());
         } else {
-            logs::start("warn", LogFormat::Text);
+            logs::start("warn", LogFormat::Text, &Arc::default());
         }
         if self.insecure {
             note(
                 "warning: --insecure takes any certificate: what is sent, credentials included, can be read",
             );
         }
-        let (text, origin) = match &self.agent_card {
-            Some(text) => (text.clone(), Origin::Given),
+        let (text, origin, token) = match &self.agent_card {
+            Some(text) => (text.clone(), Origin::Given, local_server::token_of(text)),
             None => local_server::find(),
         };
+        let operator = token.filter(|_| self.bearer.is_none()).map(|token| (text.clone(), token));
         let mut flags = match origin {
             Origin::Given => format!(" -a {text}"),
             Origin::Published(_) | Origin::Default => String::new(),
@@ -136,6 +139,7 @@ impl AgentFlags {
                 ..Credentials::default()
             },
             http: HttpOptions { insecure: self.insecure, ..HttpOptions::default() },
+            operator,
             timeout: self.timeout,
             seen,
         })
@@ -151,8 +155,19 @@ impl Connection {
     /// A client for the agent.
     pub(crate) async fn client(&self) -> Result<A2aClient, CliError> {
         let card = self.card().await?.value;
-        A2aClient::new(&card, &self.preference, &self.credentials, &self.http)
-            .map_err(|error| self.failed(error))
+        let connect = |credentials: &Credentials| {
+            A2aClient::new(&card, &self.preference, credentials, &self.http)
+                .map_err(|error| self.failed(error))
+        };
+        let client = connect(&self.credentials)?;
+        let Some((server, token)) = &self.operator else { return Ok(client) };
+        // The operator's token leaves this machine only to where nobody reads along.
+        let endpoint = client.endpoint();
+        let here = Url::parse(server).is_ok_and(|server| server.origin() == endpoint.origin());
+        match here || endpoint.scheme() == "https" {
+            true => connect(&Credentials { bearer: Some(token.clone()), ..self.credentials.clone() }),
+            false => Ok(client),
+        }
     }
 
     pub(crate) fn failed(&self, error: ClientError) -> CliError {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use nuncio::StartError;
-use nuncio_client::a2a::ClientError;
+use nuncio_client::{a2a::ClientError, mcp::ToolError};
 use serde::Serialize;
 
 use super::{
@@ -36,6 +36,8 @@ pub(crate) enum CliError {
     Runtime(io::Error),
     /// Something between here and the agent.
     Client { error: Box<ClientError>, target: Target },
+    /// Something between here and the tools of a server.
+    Tool { error: Box<ToolError>, target: Target },
     /// The card is not what the protocol requires.
     InvalidCard { at: String, problems: Vec<String> },
     /// `--timeout` expired.
@@ -145,13 +147,18 @@ impl CliError {
                 ours("A2ACLI_ERR_USAGE", if usage { 2 } else { 1 }, error.to_string(), None)
             }
             Self::Start(error) => {
-                let usage = matches!(error, StartError::Remote(_) | StartError::Address(_));
+                let usage =
+                    matches!(error, StartError::Remote(_) | StartError::Open(_) | StartError::Address(_));
                 ours("NUNCIO_ERR_START", if usage { 2 } else { 1 }, error.to_string(), None)
             }
             Self::Runtime(error) => {
                 ours("A2ACLI_ERR_INTERNAL", 1, format!("cannot start the runtime: {error}"), None)
             }
             Self::Client { error, target } => client_envelope(error, target),
+            Self::Tool { error, target } => {
+                let (code, exit, hint) = tool_words(error, target);
+                ours(code, exit, error.to_string(), hint)
+            }
             Self::InvalidCard { at, problems } => {
                 let list = problems.join("; ");
                 ours(
@@ -227,6 +234,25 @@ fn client_envelope(error: &ClientError, target: &Target) -> Envelope {
         _ => error.to_string(),
     };
     Envelope { code: code.to_owned(), message, hint, a2a_code: error.rpc_code(), exit }
+}
+
+/// What is said of a tool that was not called, or that failed.
+fn tool_words(error: &ToolError, target: &Target) -> (&'static str, u8, Option<String>) {
+    match error {
+        ToolError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
+        ToolError::Timeout { .. } | ToolError::Cut { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
+        ToolError::Unauthorized { supplied: false, status: 401, .. } => {
+            ("A2ACLI_ERR_CREDENTIALS_MISSING", 4, Some("give a token with A2ACLI_BEARER".to_owned()))
+        }
+        ToolError::Unauthorized { .. } => ("A2ACLI_ERR_AUTH_FAILED", 4, None),
+        ToolError::TooFast { .. } => ("NUNCIO_ERR_TOO_FAST", 1, None),
+        ToolError::Rpc(error) if error.code == -32602 => ("InvalidParamsError", 1, None),
+        ToolError::Rpc(_) => ("NUNCIO_ERR_SERVER", 1, Some(debug_hint())),
+        ToolError::Tool { .. } => ("NUNCIO_ERR_TOOL", 1, None),
+        ToolError::Malformed(_) | ToolError::Http { .. } | ToolError::Setup(_) => {
+            ("A2ACLI_ERR_INTERNAL", 1, Some(debug_hint()))
+        }
+    }
 }
 
 fn unreachable_hint(target: &Target) -> Option<String> {

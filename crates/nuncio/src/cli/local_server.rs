@@ -8,13 +8,21 @@ use nuncio::data_dir::Published;
 use super::connection::Origin;
 use crate::config::{self, Config, Given};
 
-/// The address of the local server, and how it is known.
-pub(crate) fn find() -> (String, Origin) {
+/// The address of the local server, how it is known, and what its operator shows.
+pub(crate) fn find() -> (String, Origin, Option<String>) {
     let data = configured().data;
     match Published::read(&data) {
-        Some(published) => (published.url, Origin::Published(data.join("server.json"))),
-        None => (format!("http://{}", Config::default().listen), Origin::Default),
+        Some(published) => {
+            (published.url, Origin::Published(data.join("server.json")), Some(published.admin_token))
+        }
+        None => (format!("http://{}", Config::default().listen), Origin::Default, None),
     }
+}
+
+/// What the operator shows, where the server of that address is the local one.
+pub(crate) fn token_of(address: &str) -> Option<String> {
+    let published = Published::read(&configured().data)?;
+    (published.url == address.trim_end_matches('/')).then_some(published.admin_token)
 }
 
 /// The configuration that a server in this folder would have. One that cannot be read is the server's

@@ -8,7 +8,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use async_trait::async_trait;
 use nuncio::{Running, Signals, data_dir::Published};
-use nuncio_client::mcp::{Finder, Relay};
+use nuncio_client::mcp::{Endpoint, Finder, Relay};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout},
     net::TcpStream,
@@ -30,7 +30,7 @@ const WAITING: usize = 64;
 pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     let mut config = config::load(&flags.given, flags.config.as_deref())?.config;
     // The standard output belongs to the protocol; log lines go to the standard error.
-    logs::start(&config.log, config.log_format);
+    logs::start(&config.log, config.log_format, &config.engine.access.redactor);
     if !flags.given.contains_key("listen") {
         config.listen = "127.0.0.1:0".into();
     }
@@ -87,31 +87,31 @@ struct State {
 }
 
 impl Holder {
-    async fn find(&self) -> Result<String, String> {
+    async fn find(&self) -> Result<Endpoint, String> {
         let mut state = self.state.lock().await;
         if let Some(own) = &state.own {
-            return Ok(endpoint(own.url()));
+            return Ok(endpoint(own.published()));
         }
         if let Some(other) = &state.other {
             if listens(&other.url).await {
-                return Ok(endpoint(&other.url));
+                return Ok(endpoint(other));
             }
             state.other = None;
         }
         // The folder's lock says whether somebody holds it: an address that was left behind says nothing.
         let error = match server(self.config.clone()).start().await {
             Ok(running) => {
-                let url = endpoint(running.url());
+                let found = endpoint(running.published());
                 state.own = Some(running);
-                return Ok(url);
+                return Ok(found);
             }
             Err(error) => error,
         };
         match Published::read(&self.config.data) {
             Some(other) if listens(&other.url).await => {
-                let url = endpoint(&other.url);
+                let found = endpoint(&other);
                 state.other = Some(other);
-                Ok(url)
+                Ok(found)
             }
             _ => Err(error.to_string()),
         }
@@ -122,13 +122,14 @@ struct Found(Arc<Holder>);
 
 #[async_trait]
 impl Finder for Found {
-    async fn find(&self) -> Result<String, String> {
+    async fn find(&self) -> Result<Endpoint, String> {
         self.0.find().await
     }
 }
 
-fn endpoint(url: &str) -> String {
-    format!("{url}/mcp")
+/// Whoever can read the data folder is the operator.
+fn endpoint(server: &Published) -> Endpoint {
+    Endpoint { url: format!("{}/mcp", server.url), bearer: Some(server.admin_token.clone()) }
 }
 
 async fn listens(url: &str) -> bool {

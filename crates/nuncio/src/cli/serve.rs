@@ -98,7 +98,7 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     let config = loaded.config;
-    logs::start(&config.log, config.log_format);
+    logs::start(&config.log, config.log_format, &config.engine.access.redactor);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -130,7 +130,8 @@ pub(super) fn server(config: Config) -> Nuncio {
         .options(config.engine)
         .outbox_options(config.outbox)
         .server_options(server)
-        .flows(config.flows);
+        .flows(config.flows)
+        .security(config.security);
     match config.default_agent {
         Some(name) => nuncio.default_agent(name),
         None => nuncio,

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 use nuncio::flows::registry::Remote;
 use toml::{Table, Value};
 
-use super::{ConfigError, SETTINGS, nearest, remotes};
+use super::{ConfigError, SETTINGS, Shape, nearest, remotes};
 
 /// What a file says.
 #[derive(Default)]
@@ -55,16 +55,19 @@ fn collect(
             let nearest = nearest(&canonical, known);
             return Err(ConfigError::UnknownKey { path: path.to_owned(), key, nearest });
         };
-        values.insert(setting.key, text_of(value));
+        values.insert(setting.key, text_of(value, setting.shape));
     }
     Ok(())
 }
 
 /// A value as it would be given on the command line. What has no such form is refused by its setting.
-fn text_of(value: &Value) -> String {
+fn text_of(value: &Value, shape: Shape) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(","),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| text_of(item, shape)).collect();
+            items.join(if shape == Shape::Lines { "\n" } else { "," })
+        }
         other => other.to_string(),
     }
 }

@@ -1,7 +1,9 @@
-//! The effective configuration as a `nuncio.toml` that would give the same, with the source of each value.
-//! No setting is a secret.
+//! The effective configuration as a `nuncio.toml` that would give the same, with the source of each value. Only
+//! a password that a setting may hold, in the address of a database, is not shown.
 
 use std::fmt::{self, Write as _};
+
+use nuncio::engine::redact::Redactor;
 
 use super::{Loaded, SETTINGS, Setting, Shape, Source, remotes};
 
@@ -31,10 +33,14 @@ impl Loaded {
         let text = (setting.get)(&self.config)?;
         Some(match setting.shape {
             Shape::Whole | Shape::Switch => text,
+            Shape::Text if setting.key == "store" => {
+                toml::Value::String(Redactor::default().text(&text).into_owned()).to_string()
+            }
             Shape::Text => toml::Value::String(text).to_string(),
-            Shape::List => {
+            Shape::List | Shape::Lines => {
                 let mut list = String::from("[");
-                for (index, item) in text.split(',').filter(|item| !item.is_empty()).enumerate() {
+                let between = if setting.shape == Shape::Lines { '\n' } else { ',' };
+                for (index, item) in text.split(between).filter(|item| !item.is_empty()).enumerate() {
                     let comma = if index > 0 { ", " } else { "" };
                     let _ = write!(list, "{comma}{}", toml::Value::String(item.to_owned()));
                 }

@@ -1,6 +1,11 @@
 //! The table of settings: one row for each, with how it is read from text and written back.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+
+use nuncio::{
+    AuthMode,
+    engine::{AuditLevel, Grants, Kind, guard::RateError, redact::Redactor},
+};
 
 use super::{Config, LogFormat, StoreUrl};
 use crate::duration;
@@ -32,6 +37,8 @@ pub(crate) enum Shape {
     Switch,
     /// Several strings; with commas on the command line.
     List,
+    /// Several strings that may hold commas; one a line where they are one text.
+    Lines,
 }
 
 impl Setting {
@@ -82,7 +89,22 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("listen", Shape::Text, "ADDR:PORT", "Where to listen; port 0 takes a free one",
         |config| Some(config.listen.clone()),
         |config, text| { config.listen = text.into(); Ok(()) }),
-    field!("allow-remote", switch, "Allow --listen to name an address that other machines can reach", allow_remote),
+    field!("allow-remote", switch, "Allow --listen to name an address that other machines can reach; callers are asked there who they are", allow_remote),
+    row("auth", Shape::Text, "MODE", "Whether callers have to show a token: on, off, or auto (where other machines can reach the server, or jwt.issuer is set)",
+        |config| Some(match config.security.auth { AuthMode::Auto => "auto", AuthMode::On => "on", AuthMode::Off => "off" }.into()),
+        |config, text| auth_mode(text).map(|mode| config.security.auth = mode)),
+    row("audit", Shape::Text, "LEVEL", "What goes into the audit: off, refused, changes, all, or auto (all where callers show tokens, else changes)",
+        |config| Some(config.security.audit.map_or("auto", audit_name).into()),
+        |config, text| audit_level(text).map(|level| config.security.audit = level)),
+    row("audit-retention", Shape::Text, "DURATION", "How long lines of the audit are kept, or never to keep them for ever",
+        |config| Some(config.engine.access.audit_retention.map_or("never".into(), duration::format)),
+        |config, text| retention(text).map(|kept| config.engine.access.audit_retention = kept)),
+    row("redact", Shape::Lines, "REGEX", "Further shapes of secrets, which are kept out of logs, audit and previews: regular expressions",
+        |config| Some(config.redact.join("\n")),
+        |config, text| redact(text).map(|(patterns, redactor)| {
+            config.redact = patterns;
+            config.engine.access.redactor = redactor;
+        })),
     row("data", Shape::Text, "DIR", "The folder in which everything is kept",
         |config| Some(config.data.display().to_string()),
         |config, text| { config.data = text.into(); Ok(()) }),
@@ -150,9 +172,53 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("http.max-headers", whole, "Fields of a request's head", server.limits.max_headers),
     field!("http.max-connections", whole, "Connections at once", server.limits.max_connections),
     field!("http.max-streams", whole, "Streams at once", server.limits.max_streams),
+    field!("http.max-streams-per-caller", whole, "Streams of one caller at once, where callers show tokens", server.limits.max_streams_per_caller),
     field!("http.header-timeout", duration, "How long a request's head may take to arrive", server.limits.header_timeout),
     field!("http.body-timeout", duration, "How long a request's body may take to arrive", server.limits.body_timeout),
     field!("http.keep-alive", duration, "How often a quiet stream says that it is alive", server.limits.keep_alive),
+
+    row("cors.origins", Shape::List, "ORIGINS", "Origins whose pages may call from a browser, such as https://app.example.org, or * for all; none by default",
+        |config| Some(config.server.cors_origins.join(",")),
+        |config, text| origins(text).map(|origins| config.server.cors_origins = origins)),
+
+    row("rate.a2a", Shape::Text, "RATE", "How often one caller may send, read or change tasks, such as 100/s, 600/m or 10000/h; empty: as often as it likes",
+        |config| Some(rate_of(config, Kind::A2a)),
+        |config, text| set_rate(config, Kind::A2a, text)),
+    row("rate.memory", Shape::Text, "RATE", "The same for the memory bank",
+        |config| Some(rate_of(config, Kind::Memory)),
+        |config, text| set_rate(config, Kind::Memory, text)),
+    row("rate.sparc", Shape::Text, "RATE", "The same for SPARC workflows",
+        |config| Some(rate_of(config, Kind::Sparc)),
+        |config, text| set_rate(config, Kind::Sparc, text)),
+    row("rate.batchtools", Shape::Text, "RATE", "The same for the batch engine",
+        |config| Some(rate_of(config, Kind::Batchtools)),
+        |config, text| set_rate(config, Kind::Batchtools, text)),
+
+    row("jwt.issuer", Shape::Text, "URL", "Whose JWTs are taken as tokens: their iss",
+        |config| config.security.issuer.clone(),
+        |config, text| { config.security.issuer = some(text); Ok(()) }),
+    row("jwt.audience", Shape::Text, "NAME", "For whom they have to be issued: one of their aud",
+        |config| config.security.audience.clone(),
+        |config, text| { config.security.audience = some(text); Ok(()) }),
+    row("jwt.jwks-url", Shape::Text, "URL", "Where the issuer publishes its keys",
+        |config| config.security.jwks_url.clone(),
+        |config, text| { config.security.jwks_url = some(text); Ok(()) }),
+    row("jwt.jwks-file", Shape::Text, "FILE", "A file with the issuer's keys, instead of jwks-url",
+        |config| config.security.jwks_file.as_ref().map(|file| file.display().to_string()),
+        |config, text| { config.security.jwks_file = some(text).map(PathBuf::from); Ok(()) }),
+    field!("jwt.allow-private-jwks", switch, "Allow jwks-url to name this machine or a private network, and http", security.allow_private_jwks),
+    row("jwt.tenant-claim", Shape::Text, "NAME", "The claim that names the caller's tenant",
+        |config| Some(config.security.tenant_claim.clone()),
+        |config, text| { config.security.tenant_claim = text.into(); Ok(()) }),
+    row("jwt.tenant", Shape::Text, "NAME", "The tenant of callers whose token names none",
+        |config| Some(config.security.tenant.clone()),
+        |config, text| { config.security.tenant = text.into(); Ok(()) }),
+    row("jwt.scope-claim", Shape::Text, "NAME", "The claim that names what the caller may do",
+        |config| Some(config.security.scope_claim.clone()),
+        |config, text| { config.security.scope_claim = text.into(); Ok(()) }),
+    row("jwt.default-scopes", Shape::Lines, "SCOPES", "What callers may do whose token names no scopes of this server, such as read:a2a; nothing by default",
+        |config| Some(config.security.default_scopes.join("\n")),
+        |config, text| scopes(text).map(|scopes| config.security.default_scopes = scopes)),
 
     field!("mcp.max-sessions", whole, "Sessions of one caller at once", server.mcp.max_sessions),
     field!("mcp.session-idle", duration, "A session that is not used for so long is forgotten", server.mcp.session_idle),
@@ -172,6 +238,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("webhooks.give-up-after", duration, "When a delivery becomes a dead letter: after waits of so much together", outbox.schedule.give_up_after),
 
     field!("registry.interval", duration, "How often a remote is probed, give or take a fifth", flows.registry.interval),
+    field!("registry.longest-pause", duration, "The longest pause before a remote that stays silent is probed again", flows.registry.longest_pause),
     field!("registry.timeout", duration, "How long one probe of a remote may take", flows.registry.timeout),
 ];
 
@@ -229,6 +296,85 @@ fn public_url(text: &str) -> Result<String, String> {
         }
         _ => Err(format!("expected a URL with http or https, not {text:?}")),
     }
+}
+
+fn some(text: &str) -> Option<String> {
+    Some(text.to_owned()).filter(|text| !text.is_empty())
+}
+
+fn auth_mode(text: &str) -> Result<AuthMode, String> {
+    match text {
+        "auto" => Ok(AuthMode::Auto),
+        "on" | "true" => Ok(AuthMode::On),
+        "off" | "false" => Ok(AuthMode::Off),
+        _ => Err(format!("expected auto, on or off, not {text:?}")),
+    }
+}
+
+fn audit_name(level: AuditLevel) -> &'static str {
+    match level {
+        AuditLevel::Off => "off",
+        AuditLevel::Refused => "refused",
+        AuditLevel::Changes => "changes",
+        AuditLevel::All => "all",
+    }
+}
+
+fn audit_level(text: &str) -> Result<Option<AuditLevel>, String> {
+    let levels = [AuditLevel::Off, AuditLevel::Refused, AuditLevel::Changes, AuditLevel::All];
+    match levels.into_iter().find(|level| audit_name(*level) == text) {
+        None if text == "auto" => Ok(None),
+        None => Err(format!("expected auto, off, refused, changes or all, not {text:?}")),
+        level => Ok(level),
+    }
+}
+
+fn retention(text: &str) -> Result<Option<Duration>, String> {
+    if text == "never" { Ok(None) } else { positive(text).map(Some) }
+}
+
+/// The lines of a text that say something.
+fn lines(text: &str) -> Vec<String> {
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+fn redact(text: &str) -> Result<(Vec<String>, Arc<Redactor>), String> {
+    let patterns = lines(text);
+    let redactor = Redactor::with(&patterns)?;
+    Ok((patterns, Arc::new(redactor)))
+}
+
+fn scopes(text: &str) -> Result<Vec<String>, String> {
+    let scopes: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    Grants::parse(&scopes.join(" ")).map_err(|error| error.to_string())?;
+    Ok(scopes)
+}
+
+fn origins(text: &str) -> Result<Vec<String>, String> {
+    let origins = list(text);
+    let legal = |origin: &String| {
+        let parsed = url::Url::parse(origin);
+        *origin == "*"
+            || parsed.is_ok_and(|url| url.has_host() && url.origin().ascii_serialization() == *origin)
+    };
+    match origins.iter().find(|origin| !legal(origin)) {
+        Some(wrong) => Err(format!("expected origins such as https://app.example.org, or *, not {wrong:?}")),
+        None => Ok(origins),
+    }
+}
+
+fn rate_of(config: &Config, kind: Kind) -> String {
+    let rate = config.engine.access.rates.iter().find(|(limited, _)| *limited == kind);
+    rate.map(|(_, rate)| rate.to_string()).unwrap_or_default()
+}
+
+fn set_rate(config: &mut Config, kind: Kind, text: &str) -> Result<(), String> {
+    let rates = &mut config.engine.access.rates;
+    rates.retain(|(limited, _)| *limited != kind);
+    if !text.is_empty() {
+        rates.push((kind, text.parse().map_err(|error: RateError| error.to_string())?));
+    }
+    Ok(())
 }
 
 fn log_filter(text: &str) -> Result<(), String> {

@@ -42,7 +42,7 @@ async fn a_configured_remote_is_known_under_every_name_of_the_registry() {
     let dir = tempfile::tempdir().unwrap();
     let mut other = ServerProcess::start(&dir.path().join("other"), &[]);
     let file = format!(
-        "[registry]\ninterval = \"50ms\"\n\n[[remote]]\nname = \"far\"\nurl = \"{}\"\n\n\
+        "[registry]\ninterval = \"50ms\"\nlongest-pause = \"500ms\"\n\n[[remote]]\nname = \"far\"\nurl = \"{}\"\n\n\
          [[remote]]\nname = \"tools\"\nurl = \"{}/mcp\"\nkind = \"mcp\"\n",
         agent.url,
         other.url()
@@ -105,7 +105,7 @@ fn remotes_are_printed_as_they_are_read() {
     let first = print_config(dir.path(), file).exits(0).stdout;
     let printed = "[[remote]]\nname = \"far\"\nurl = \"https://a.example/x\"\nkind = \"a2a\"\n\n[[remote]]\nname = \"tools\"";
     assert!(first.contains(printed), "{first}");
-    assert!(first.contains("interval = \"15s\"") && first.contains("timeout = \"5s\""), "{first}");
+    assert!(first.contains("interval = \"15s\"") && first.contains("longest-pause = \"5m\""), "{first}");
     let again = print_config(dir.path(), &first).exits(0).stdout;
     assert!(again.contains(printed), "{again}");
 }

@@ -127,7 +127,16 @@ fn a_server_for_everyone_says_what_is_missing() {
     let server = ServerProcess::start(&dir.path().join("data"), &["--listen", "0.0.0.0:0", "--allow-remote"]);
     assert!(server.url().starts_with("http://127.0.0.1:"), "{}", server.url());
     server.logs("set --public-url to what clients use");
-    let sent = run(nuncio_in(dir.path()).args(["send", "hi", "-a", server.url()])).exits(0);
+    assert!(server.greeting().contains("Access:   by token"), "{}", server.greeting());
+    let send = || {
+        let mut command = nuncio_in(dir.path());
+        command.args(["send", "hi", "-a", server.url()]);
+        command
+    };
+    run(&mut send()).exits(4);
+    let made =
+        run(nuncio_in(dir.path()).args(["token", "create", "--name", "ada", "--data", "data"])).exits(0);
+    let sent = run(send().env("A2ACLI_BEARER", made.field("Token"))).exits(0);
     assert_eq!(sent.field("State"), "completed");
 }
 

@@ -14,7 +14,7 @@ use nuncio_wire::{
 use super::{
     client::Client,
     dispatch::{Answered, Request, Response, null_id},
-    http::{Exchange, Source, accepted, respond},
+    http::{Exchange, Source, accepted},
     stream::{CallStream, Frame},
 };
 use crate::streams::Place;
@@ -30,7 +30,7 @@ impl Exchange<'_> {
         if batch.is_empty() || batch.len() > max {
             return Err(batch_size(batch.len(), max));
         }
-        let place = self.app.place_for_stream()?;
+        let place = self.app.place_for_stream(&client.caller)?;
         let answers = join_all(batch.into_iter().map(|message| async {
             match message {
                 Err(error) => {
@@ -82,7 +82,7 @@ impl Exchange<'_> {
             let mut out = vec![b'['];
             out.extend(now.join(&b','));
             out.push(b']');
-            return Ok(respond(Response::result(out)));
+            return Ok(self.respond(Response::result(out)));
         }
         Ok(self.stream(Source::Batch(together(now, streams)), place))
     }

@@ -16,10 +16,10 @@ use futures_util::{
     StreamExt,
     stream::{self, BoxStream},
 };
-use nuncio_engine::Caller;
+use nuncio_engine::{Caller, error::whole_seconds};
 use nuncio_wire::{
     jsonrpc::{self, Id, Message, Messages},
-    mcp::{Capabilities, Fault, Initialize, Meta, Version, meta_of, read},
+    mcp::{Capabilities, FORBIDDEN, Fault, Initialize, Meta, Version, meta_of, read},
     sse,
 };
 use tokio::time::Instant;
@@ -34,36 +34,46 @@ use super::{
 };
 use crate::{
     app::App,
+    auth::{self, Peer},
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
     streams::{Place, STREAM_ID, type_of},
 };
 
+const ENDPOINT: &str = "/mcp";
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
 
 /// Answers a request at the endpoint.
-pub(crate) async fn serve<B>(app: &Arc<App>, request: HttpRequest<B>) -> HttpResponse<Body>
+pub(crate) async fn serve<B>(app: &Arc<App>, request: HttpRequest<B>, peer: &Peer) -> HttpResponse<Body>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
     let (parts, body) = request.into_parts();
-    let exchange =
-        Exchange { app, mcp: &app.mcp, headers: &parts.headers, caller: app.caller(&parts.headers) };
-    let answered = match parts.method {
-        Method::POST => exchange.post(body).await,
-        Method::GET => exchange.get().await,
-        Method::DELETE => exchange.delete().await,
-        _ => {
-            let message = "the MCP endpoint takes POST, GET and DELETE".into();
-            let mut response = rpc::refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,POST,DELETE"));
+    if !matches!(parts.method, Method::POST | Method::GET | Method::DELETE) {
+        let message = "the MCP endpoint takes POST, GET and DELETE".into();
+        let mut response = rpc::refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,POST,DELETE"));
+        return response;
+    }
+    // Before anything is read of it.
+    let caller = match app.caller(&parts.headers, peer, parts.uri.path()).await {
+        Ok(caller) => caller,
+        Err(error) => {
+            let mut response = rpc::json(Response::fault(None, auth::fault(&error)).body);
+            app.challenge.refuse(&mut response, ENDPOINT, &error);
             return response;
         }
     };
-    answered.unwrap_or_else(|fault| respond(Response::fault(None, fault)))
+    let exchange = Exchange { app, mcp: &app.mcp, headers: &parts.headers, caller };
+    let answered = match parts.method {
+        Method::POST => exchange.post(body).await,
+        Method::GET => exchange.get().await,
+        _ => exchange.delete().await,
+    };
+    answered.unwrap_or_else(|fault| exchange.respond(Response::fault(None, fault)))
 }
 
 /// One HTTP request.
@@ -93,7 +103,7 @@ impl Exchange<'_> {
             Ok(messages) => messages,
             Err(error) => {
                 let fault = Fault::new(error.code(), error.message).status(400);
-                return Ok(respond(Response::fault(error.id.as_ref(), fault)));
+                return Ok(self.respond(Response::fault(error.id.as_ref(), fault)));
             }
         };
         match messages {
@@ -128,7 +138,7 @@ impl Exchange<'_> {
         let answered =
             if modern { self.stateless(&request, meta).await } else { self.in_session(&request, meta).await };
         // A fault of the request is answered under its id.
-        answered.or_else(|fault| Ok(respond(Response::fault(id.as_ref(), fault))))
+        answered.or_else(|fault| Ok(self.respond(Response::fault(id.as_ref(), fault))))
     }
 
     async fn stateless(
@@ -147,7 +157,7 @@ impl Exchange<'_> {
             return Ok(accepted());
         };
         mirror::check_arguments(self.mcp.engine.catalog(), self.headers, request)?;
-        let place = self.app.place_for_stream()?;
+        let place = self.app.place_for_stream(&self.caller)?;
         let request = Request { id, method: &request.method, params: request.params, meta };
         let answered = self.mcp.answer(&client, request).await;
         Ok(self.answer(answered, place, None))
@@ -173,7 +183,7 @@ impl Exchange<'_> {
         if id == Id::null() {
             return Err(null_id());
         }
-        let place = self.app.place_for_stream()?;
+        let place = self.app.place_for_stream(&self.caller)?;
         let request = Request { id, method: &request.method, params: request.params, meta: meta? };
         let answered = self.mcp.answer(&client, request).await;
         Ok(self.answer(answered, place, client.session.as_ref().map(|session| session.id())))
@@ -183,7 +193,7 @@ impl Exchange<'_> {
         let version = Version::negotiate(&params.protocol_version);
         let capabilities = Capabilities::read(&params.capabilities, version);
         let session = self.mcp.sessions.create(&self.caller, version, capabilities).await?;
-        let mut response = respond(Response::result(self.mcp.initialized(version, id)));
+        let mut response = self.respond(Response::result(self.mcp.initialized(version, id)));
         // Made of hexadecimal digits.
         if let Ok(value) = HeaderValue::from_str(session.id()) {
             response.headers_mut().insert(SESSION, value);
@@ -242,7 +252,7 @@ impl Exchange<'_> {
         if !accepts.contains("text/event-stream") && !accepts.contains("*/*") {
             return Err(Fault::request("the stream is text/event-stream: accept it").status(406));
         }
-        let place = self.app.place_for_stream()?;
+        let place = self.app.place_for_stream(&self.caller)?;
         let session = client.session.as_ref().map(|session| session.id().to_owned());
         let answered = match self.header("last-event-id").filter(|id| !id.is_empty()) {
             Some(cursors) if cursors.contains(',') => {
@@ -275,7 +285,7 @@ impl Exchange<'_> {
                 sse::event(&mut out, None, |out| out.extend_from_slice(&response.body));
                 event_stream(Body::from(out))
             }
-            Answered::Now(response) => return respond(response),
+            Answered::Now(response) => return self.respond(response),
             Answered::Call(call) => self.stream(Source::Call(call), place),
             Answered::Listen(listen) => self.stream(Source::Listen(listen), place),
         };
@@ -307,6 +317,23 @@ impl Exchange<'_> {
         let mut response = event_stream(Body::from_stream(frames));
         response.headers_mut().insert(STREAM_ID, name);
         response
+    }
+
+    /// A whole response over HTTP.
+    pub(super) fn respond(&self, response: Response) -> HttpResponse<Body> {
+        let fault = response.fault;
+        let mut http = rpc::json(response.body);
+        let Some(fault) = fault else { return http };
+        *http.status_mut() = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if let Some(after) = fault.retry_after {
+            http.headers_mut().insert(header::RETRY_AFTER, whole_seconds(after).into());
+        }
+        if fault.code == FORBIDDEN {
+            let scope =
+                fault.data.as_ref().and_then(|data| data["requiredScope"].as_str()).unwrap_or_default();
+            self.app.challenge.forbid(&mut http, ENDPOINT, scope);
+        }
+        http
     }
 
     fn header(&self, name: &str) -> Option<&str> {
@@ -363,19 +390,6 @@ fn written(frame: &Frame) -> Vec<u8> {
     let id = frame.id.as_ref().map(|id| id as &dyn std::fmt::Display);
     sse::event(&mut out, id, |out| out.extend_from_slice(&frame.data));
     out
-}
-
-/// A whole response over HTTP.
-pub(super) fn respond(response: Response) -> HttpResponse<Body> {
-    let fault = response.fault;
-    let mut http = rpc::json(response.body);
-    if let Some(fault) = fault {
-        *http.status_mut() = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if let Some(after) = fault.retry_after {
-            http.headers_mut().insert(header::RETRY_AFTER, after.as_secs().max(1).into());
-        }
-    }
-    http
 }
 
 pub(super) fn accepted() -> HttpResponse<Body> {

@@ -322,7 +322,7 @@ impl Sessions {
             remembered => {
                 let is_new = remembered.is_none();
                 let session = self.look(id, remembered.map(|(session, _)| session)).await?;
-                if is_new && session.is_some() {
+                if is_new && session.as_ref().is_some_and(|session| caller.sees(&session.owner)) {
                     // From now on it is one that is used, and does not have to make room.
                     let now = self.engine.clock().now();
                     self.engine.store().touch_sessions(&[id.to_owned()], now).await.map_err(Error::from)?;

@@ -13,7 +13,7 @@ use std::{
 use axum::{
     body::{Body, Bytes},
     extract::{Query, State},
-    http::{HeaderMap, Request as HttpRequest, Response as HttpResponse, StatusCode},
+    http::{Request as HttpRequest, Response as HttpResponse, StatusCode},
 };
 use futures_util::stream;
 use nuncio_engine::Caller;
@@ -26,7 +26,7 @@ use tokio::sync::{
 
 use super::duplex::Duplex;
 use crate::{
-    app::App,
+    app::{App, peer_of},
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
@@ -56,8 +56,12 @@ impl Connections {
 }
 
 /// Opens a connection.
-pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> HttpResponse<Body> {
-    let place = match app.place_for_stream() {
+pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>) -> HttpResponse<Body> {
+    let caller = match app.caller(request.headers(), &peer_of(&request), "/sse").await {
+        Ok(caller) => caller,
+        Err(error) => return app.challenge.refusal("/mcp", &error),
+    };
+    let place = match app.place_for_stream(&caller) {
         Ok(place) => place,
         Err(error) => {
             return rpc::refuse(&Refusal {
@@ -66,8 +70,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, headers: HeaderMap) -> Htt
             });
         }
     };
-    let caller = app.caller(&headers);
-    let live = place.open(&caller, "mcp-sse", &headers);
+    let live = place.open(&caller, "mcp-sse", request.headers());
     let stream_id = live.header();
     let clock = app.engine.clock();
     let name = format!("{}{}", clock.new_id().simple(), clock.new_id().simple());
@@ -159,11 +162,17 @@ pub(crate) async fn message(
     Query(address): Query<Address>,
     request: HttpRequest<Body>,
 ) -> HttpResponse<Body> {
+    let peer = peer_of(&request);
     let (parts, body) = request.into_parts();
     let limits = &app.options.limits;
-    let caller = app.caller(&parts.headers);
+    let caller = match app.caller(&parts.headers, &peer, "/messages").await {
+        Ok(caller) => caller,
+        Err(error) => return app.challenge.refusal("/mcp", &error),
+    };
     let connection = app.connections.lock().get(&address.session_id).cloned();
-    let Some(connection) = connection.filter(|connection| caller.sees(connection.owner.owner())) else {
+    // What comes in is done with the rights of whoever opened it, so it has to be the same in those, too.
+    let same = |owner: &Caller| caller.sees(owner.owner()) && caller.grants() == owner.grants();
+    let Some(connection) = connection.filter(|connection| same(&connection.owner)) else {
         let message = "there is no such connection, or it has ended: begin again with GET /sse".into();
         return rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message });
     };

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod access;
+mod auth;
 mod cards;
 mod dialects;
+mod guests;
 mod health;
 mod hostile;
 mod idempotency;
@@ -17,3 +19,4 @@ mod site;
 mod socket;
 mod stopping;
 mod streams;
+mod tenants;

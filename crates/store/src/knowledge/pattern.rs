@@ -90,7 +90,6 @@ impl Pattern {
     }
 
     /// The same as a regular expression of PostgreSQL, to be compared under the C collation.
-    #[allow(dead_code, reason = "PostgreSQL follows")]
     pub(crate) fn regex(&self) -> String {
         let mut regex = String::from("^");
         for part in &self.0 {
@@ -117,7 +116,6 @@ impl Pattern {
 }
 
 /// A character that stands for itself wherever it stands. Those that could mean something else go by number.
-#[allow(dead_code, reason = "PostgreSQL follows")]
 fn literal(regex: &mut String, c: char) {
     if c.is_ascii_alphanumeric() || !c.is_ascii() {
         regex.push(c);

@@ -3,14 +3,15 @@
 use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
+    knowledge::{AuditEntry, MemoryKey, RecordKey},
     store::{DeadLetter, Session, StoreError, TaskNo},
     task::TaskId,
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{PostgresStore, client_session, names::Of, read::number, tenant};
-use crate::archive::{Archive, Details, Dump, HookState};
+use super::{PostgresStore, client_session, knowledge::archived, names::Of, read::number, tenant};
+use crate::archive::{Archive, Details, Dump, HookState, MemoryDump, RecordDump};
 
 #[async_trait]
 impl Archive for PostgresStore {
@@ -135,6 +136,38 @@ impl Archive for PostgresStore {
 
     async fn restore_session(&self, kept: Session) -> Result<bool, StoreError> {
         client_session::insert(&self.pool, &kept).await
+    }
+
+    async fn dump_memory(
+        &self,
+        after: Option<&MemoryKey>,
+        limit: usize,
+    ) -> Result<Vec<MemoryDump>, StoreError> {
+        archived::memory(&self.pool, after, limit).await
+    }
+
+    async fn restore_memory(&self, dump: MemoryDump) -> Result<bool, StoreError> {
+        archived::put_memory(&self.pool, &dump).await
+    }
+
+    async fn dump_records(
+        &self,
+        after: Option<&RecordKey>,
+        limit: usize,
+    ) -> Result<Vec<RecordDump>, StoreError> {
+        archived::records(&self.pool, after, limit).await
+    }
+
+    async fn restore_record(&self, dump: RecordDump) -> Result<bool, StoreError> {
+        archived::put_record(&self.pool, &dump).await
+    }
+
+    async fn dump_audit(&self, after: u64, limit: usize) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
+        archived::audit(&self.pool, after, limit).await
+    }
+
+    async fn restore_audit(&self, lines: Vec<(u64, AuditEntry)>) -> Result<(), StoreError> {
+        archived::put_audit(&self.pool, &lines).await
     }
 
     async fn in_use(&self) -> Result<bool, StoreError> {

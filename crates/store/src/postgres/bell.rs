@@ -3,8 +3,7 @@
 //! by looking, later.
 
 use std::{
-    collections::HashMap,
-    fmt::Write as _,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL};
 use futures_util::{StreamExt, stream};
 use nuncio_engine::{
     store::{News, TaskNo},
@@ -24,8 +24,10 @@ use uuid::Uuid;
 
 use super::pool::CONNECT_WITHIN;
 
-/// News that go into one notification at most; PostgreSQL takes less than 8,000 bytes.
+/// Bytes of one notification at most, about; PostgreSQL takes less than 8,000.
 const PAYLOAD: usize = 7_000;
+/// A longer topic is not told: everything may have changed then. With its encoding it fits into a notification.
+const TOPIC: usize = 4_096;
 const AT_ONCE: usize = 1_024;
 /// Waits between tries at a database that is away.
 const RETRY: Duration = Duration::from_millis(250);
@@ -210,9 +212,10 @@ async fn said(closed: &mut watch::Receiver<bool>) {
     let _ = closed.wait_for(|closed| *closed).await;
 }
 
-/// News in as few notifications as they fit into, each task once.
+/// News in as few notifications as they fit into, each task and topic once.
 fn payloads(me: Uuid, news: &[News]) -> Vec<String> {
     let mut tasks: HashMap<TaskNo, (TaskId, u64)> = HashMap::new();
+    let mut topics: BTreeSet<&str> = BTreeSet::new();
     let (mut gap, mut due, mut deliveries) = (false, false, false);
     for news in news {
         match news {
@@ -222,6 +225,9 @@ fn payloads(me: Uuid, news: &[News]) -> Vec<String> {
             News::Task { no, id, seq } => {
                 let known = tasks.entry(*no).or_insert((*id, *seq));
                 known.1 = known.1.max(*seq);
+            }
+            News::Knowledge(topic) if topic.len() <= TOPIC => {
+                topics.insert(topic);
             }
             News::Knowledge(_) => gap = true,
         }
@@ -233,12 +239,14 @@ fn payloads(me: Uuid, news: &[News]) -> Vec<String> {
         payloads[0].push(' ');
         payloads[0].push_str(word);
     }
-    for (TaskNo(no), (TaskId(id), seq)) in tasks {
-        if payloads.last().is_some_and(|payload| payload.len() > PAYLOAD) {
+    let tasks = tasks.iter().map(|(no, (id, seq))| format!(" t{}.{seq}.{}", no.0, id.0.simple()));
+    let topics = topics.iter().map(|topic| format!(" k{}", BASE64URL.encode(topic)));
+    for word in tasks.chain(topics) {
+        if payloads.last().is_some_and(|payload| payload.len() + word.len() > PAYLOAD) {
             payloads.push(signed());
         }
         if let Some(payload) = payloads.last_mut() {
-            let _ = write!(payload, " t{no}.{seq}.{}", id.simple());
+            payload.push_str(&word);
         }
     }
     payloads.retain(|payload| payload.contains(' '));
@@ -250,6 +258,10 @@ fn read(word: &str) -> Option<News> {
         "g" => Some(News::Gap),
         "d" => Some(News::Due),
         "o" => Some(News::Deliveries),
+        _ if word.starts_with('k') => {
+            let topic = BASE64URL.decode(&word[1..]).ok()?;
+            Some(News::Knowledge(String::from_utf8(topic).ok()?))
+        }
         _ => {
             let mut parts = word.strip_prefix('t')?.split('.');
             let no = TaskNo(parts.next()?.parse().ok()?);
@@ -287,8 +299,28 @@ mod tests {
     }
 
     #[test]
+    fn topics_are_heard_as_they_were_rung_and_long_ones_as_a_gap() {
+        let topic = |text: &str| News::Knowledge(text.to_owned());
+        let long = "é".repeat(TOPIC / 2);
+        let mut news =
+            vec![topic("=acme\nmemory://data/n/a b"), topic(""), topic(&long), topic("=x"), topic("=x")];
+        news.extend((0..500).map(|n| topic(&format!("^acme\n{n}"))));
+        let payloads = payloads(Uuid::nil(), &news);
+        assert!(payloads.len() > 1 && payloads.iter().all(|payload| payload.len() < 8_000));
+        let heard: Vec<News> = payloads
+            .iter()
+            .flat_map(|payload| payload.split(' ').skip(1))
+            .map(|word| read(word).unwrap())
+            .collect();
+        assert_eq!(heard.len(), 504, "each once");
+        assert!(news.iter().all(|news| heard.contains(news)));
+        let too_long = topic(&format!("{long}x"));
+        assert_eq!(super::payloads(Uuid::nil(), &[too_long]), [format!("{} g", Uuid::nil().simple())]);
+    }
+
+    #[test]
     fn what_is_not_understood_is_nothing() {
-        for word in ["", "x", "t", "t1.2", "t1.2.3", "tx.2.00000000000000000000000000000001"] {
+        for word in ["", "x", "t", "t1.2", "t1.2.3", "tx.2.00000000000000000000000000000001", "k*", "k_w"] {
             assert_eq!(read(word), None, "{word}");
         }
     }

@@ -11,6 +11,7 @@ mod bell;
 mod client_session;
 mod clock;
 mod error;
+mod knowledge;
 mod lease;
 mod list;
 mod names;
@@ -29,6 +30,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use nuncio_engine::{
     clock::Timestamp,
+    knowledge::Knowledge,
     store::{
         Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, Guard, JournalRecord,
         ListPage, ListQuery, Load, News, NodeId, Opened, Session, Settled, Store, StoreError, StoredBatch,
@@ -38,7 +40,7 @@ use nuncio_engine::{
 };
 use tokio::sync::mpsc;
 
-use self::{bell::Bell, clock::Clock, names::Names, pool::Pool, writer::Writer};
+use self::{bell::Bell, clock::Clock, knowledge::Puts, names::Names, pool::Pool, writer::Writer};
 pub use self::{clock::TimeSource, error::OpenError};
 
 /// How to open the store. The defaults are what was measured to be good.
@@ -75,10 +77,11 @@ impl Default for PostgresOptions {
 
 /// The shared backend of `Store`.
 pub struct PostgresStore {
-    pool: Pool,
+    pool: Arc<Pool>,
     names: Arc<Names>,
     clock: Arc<Clock>,
     writer: Writer,
+    puts: Puts,
     bell: Bell,
     news: Mutex<Option<mpsc::UnboundedReceiver<News>>>,
     patience: Duration,
@@ -98,7 +101,7 @@ impl PostgresStore {
         let tls = pool::tls();
         schema::prepare(&config, &tls, &options).await?;
         let clock = Arc::new(Clock::new(options.time));
-        let pool = Pool::new(&config, &tls, options.readers, options.patience)?;
+        let pool = Arc::new(Pool::new(&config, &tls, options.readers, options.patience)?);
         let names = Arc::new(Names::default());
         let (bell, news) = Bell::hang(config.clone(), tls.clone(), &options.schema);
         let connect = pool::Connect { config, tls };
@@ -111,7 +114,8 @@ impl PostgresStore {
         };
         let writer = Writer::start(desk, options.writers);
         let news = Mutex::new(Some(news));
-        Ok(Self { pool, names, clock, writer, bell, news, patience: options.patience })
+        let puts = Puts::new(Arc::clone(&pool));
+        Ok(Self { pool, names, clock, writer, puts, bell, news, patience: options.patience })
     }
 
     /// A secret that all nodes share: the one that is there, or `candidate` from now on.
@@ -284,8 +288,8 @@ impl Store for PostgresStore {
         client_session::expire(&self.pool, &self.clock, before, limit).await
     }
 
-    fn knowledge(&self) -> &dyn nuncio_engine::knowledge::Knowledge {
-        &crate::unwritten::Unwritten
+    fn knowledge(&self) -> &dyn Knowledge {
+        self
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -9,6 +9,7 @@ use super::{OpenError, PostgresOptions};
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0001_tasks.sql"),
     include_str!("../../migrations/postgres/0002_sessions.sql"),
+    include_str!("../../migrations/postgres/0003_knowledge.sql"),
 ];
 
 /// The lock under which the schema is changed; with the schema's own number beside it.

@@ -5,15 +5,16 @@ use std::path::Path;
 use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
+    knowledge::{AuditEntry, MemoryKey, RecordKey},
     store::{DeadLetter, Session as ClientSession, StoreError, TaskNo},
     task::TaskId,
 };
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
 
-use super::{SqliteStore, client_session, read, schema, session::Session};
+use super::{SqliteStore, client_session, knowledge::archived, read, schema, session::Session};
 use crate::{
     OpenError,
-    archive::{Archive, Details, Dump, HookState},
+    archive::{Archive, Details, Dump, HookState, MemoryDump, RecordDump},
 };
 
 #[async_trait]
@@ -54,6 +55,47 @@ impl Archive for SqliteStore {
     async fn restore_session(&self, kept: ClientSession) -> std::result::Result<bool, StoreError> {
         let weight = kept.body.len();
         self.writer.write(weight, move |session| client_session::insert(session, &kept)).await
+    }
+
+    async fn dump_memory(
+        &self,
+        after: Option<&MemoryKey>,
+        limit: usize,
+    ) -> std::result::Result<Vec<MemoryDump>, StoreError> {
+        let after = after.cloned();
+        self.scan(move |conn, _| archived::memory(conn, after.as_ref(), limit)).await
+    }
+
+    async fn restore_memory(&self, dump: MemoryDump) -> std::result::Result<bool, StoreError> {
+        let weight = dump.entry.value.len() + 2 * dump.text.len();
+        self.writer.write(weight, move |session| archived::put_memory(session, &dump)).await
+    }
+
+    async fn dump_records(
+        &self,
+        after: Option<&RecordKey>,
+        limit: usize,
+    ) -> std::result::Result<Vec<RecordDump>, StoreError> {
+        let after = after.cloned();
+        self.scan(move |conn, _| archived::records(conn, after.as_ref(), limit)).await
+    }
+
+    async fn restore_record(&self, dump: RecordDump) -> std::result::Result<bool, StoreError> {
+        let weight = dump.record.body.len();
+        self.writer.write(weight, move |session| archived::put_record(session, &dump)).await
+    }
+
+    async fn dump_audit(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> std::result::Result<Vec<(u64, AuditEntry)>, StoreError> {
+        self.scan(move |conn, names| archived::audit(conn, names, after, limit)).await
+    }
+
+    async fn restore_audit(&self, lines: Vec<(u64, AuditEntry)>) -> std::result::Result<(), StoreError> {
+        let weight = 256 * lines.len();
+        self.writer.write(weight, move |session| archived::put_audit(session, &lines)).await
     }
 
     async fn in_use(&self) -> std::result::Result<bool, StoreError> {

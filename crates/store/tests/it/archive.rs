@@ -3,9 +3,14 @@
 use std::{ops::Range, path::Path, sync::Arc};
 
 use nuncio_engine::{
+    access::{Action, Kind},
     clock::Timestamp,
     content::{Message, Role},
     event::{self, Encoded, Entry, Event},
+    knowledge::{
+        AuditEntry, Expect, Knowledge as _, MemoryKey, MemoryPut, MemoryReads, MemorySearch, RecordKey,
+        RecordWrite, Sought,
+    },
     store::{
         Change, Guard, JournalRecord, ListQuery, NewTask, NodeId, RunChange, Session, Settled, Store,
         TaskKey, Webhook,
@@ -103,6 +108,91 @@ pub(crate) async fn compare_sessions(store: &dyn Archive, numbers: Range<u64>) {
     }
 }
 
+/// Memory, records and lines of the audit; what they are depends only on the number.
+pub(crate) async fn fill_knowledge(store: &dyn Store, numbers: Range<u64>) {
+    let known = store.knowledge();
+    for n in numbers {
+        let key = MemoryKey {
+            tenant: ["home", "acme"][n as usize % 2].into(),
+            namespace: format!("space-{}", n % 3),
+            key: format!("key/{n}/é"),
+        };
+        for version in 0..1 + n % 3 {
+            let put = MemoryPut {
+                key: key.clone(),
+                value: format!("{{\"n\":{n},\"version\":{version}}}"),
+                text: format!("word{n} Version number {version}"),
+                ttl_ms: (n % 4 == 0).then_some(1_000 * n),
+                expected: Expect::Any,
+                now: Timestamp(4_000 + (n + version) as i64),
+                max_entries: 1 << 40,
+                max_bytes: 1 << 40,
+            };
+            known.put_memory(put).await.unwrap();
+        }
+        known.count_reads(&[MemoryReads { key: key.clone(), reads: n, at: Timestamp(6_000) }]).await.unwrap();
+        let mut write = RecordWrite {
+            key: RecordKey::new(&*key.tenant, format!("kind-{}", n % 2), format!("id-{n}")),
+            body: Some(vec![n as u8; n as usize % 40].into()),
+            expected: Expect::Any,
+            expires_at: (n % 5 == 0).then_some(Timestamp(7_000)),
+            now: Timestamp(5_000 + n as i64),
+        };
+        for _ in 0..1 + n % 2 {
+            known.write_records(vec![write.clone()]).await.unwrap();
+            write.now = Timestamp(write.now.0 + 1);
+        }
+        let line = AuditEntry {
+            at: Timestamp(8_000 + n as i64),
+            tenant: key.tenant,
+            caller: format!("caller-{n}"),
+            from: (n % 2 == 0).then(|| "192.0.2.7".into()),
+            operation: "memory.store".into(),
+            action: Action::ALL[n as usize % 3],
+            kind: Kind::ALL[n as usize % 5],
+            resource: format!("memory://data/{n}"),
+            refused: (n % 7 == 0).then(|| "no".into()),
+        };
+        known.append_audit(vec![line]).await.unwrap();
+    }
+}
+
+/// The same knowledge is in both, in every way in which it is asked for.
+pub(crate) async fn compare_knowledge(left: &dyn Archive, right: &dyn Archive, count: usize) {
+    let here = left.dump_memory(None, 10_000).await.unwrap();
+    assert_eq!(here.len(), count);
+    assert_eq!(here, right.dump_memory(None, 10_000).await.unwrap());
+    let here = left.dump_records(None, 10_000).await.unwrap();
+    assert_eq!(here.len(), count);
+    assert_eq!(here, right.dump_records(None, 10_000).await.unwrap());
+    let here = left.dump_audit(0, 10_000).await.unwrap();
+    assert!(here.len() >= count);
+    assert_eq!(here, right.dump_audit(0, 10_000).await.unwrap());
+    for (tenant, namespace) in
+        [("home", "space-0"), ("acme", "space-0"), ("acme", "space-1"), ("acme", "none")]
+    {
+        let now = Timestamp(6_500);
+        let stats =
+            async |store: &dyn Archive| store.knowledge().memory_stats(tenant, namespace, now).await.unwrap();
+        assert_eq!(stats(left).await, stats(right).await);
+        let found = async |store: &dyn Archive| {
+            let query = MemorySearch {
+                tenant: tenant.into(),
+                namespace: namespace.into(),
+                what: Sought::Words(vec!["VERSION".into(), "number".into()]),
+                offset: 0,
+                limit: 1_000,
+                now,
+            };
+            let found = store.knowledge().search_memory(&query).await.unwrap();
+            let mut keys: Vec<_> = found.entries.into_iter().map(|(entry, _)| entry.key).collect();
+            keys.sort_unstable();
+            (found.total, keys)
+        };
+        assert_eq!(found(left).await, found(right).await);
+    }
+}
+
 async fn copied(from: &dyn Archive, to: &dyn Archive) -> Result<Copied, CopyError> {
     copy(from, to, |_| {}).await
 }
@@ -114,13 +204,17 @@ async fn a_copy_is_the_same_store() {
     let ids = fill(&from, 0..200).await;
     // More sessions than one page.
     fill_sessions(&from, 0..700).await;
-    let all = Copied { copied: 200, there: 0, verified: 200, sessions: 700 };
+    fill_knowledge(&from, 0..150).await;
+    let all =
+        Copied { copied: 200, there: 0, verified: 200, sessions: 700, memory: 150, records: 150, audit: 150 };
     assert_eq!(copied(&from, &to).await.unwrap(), all);
     compare(&from, &to, &ids).await;
     compare_sessions(&to, 0..700).await;
+    compare_knowledge(&from, &to, 150).await;
     // Again, and nothing is there twice.
     assert_eq!(copied(&from, &to).await.unwrap(), Copied { copied: 0, there: 200, ..all });
     compare_sessions(&to, 0..700).await;
+    compare_knowledge(&from, &to, 150).await;
     // What is held in one place can be claimed in the other.
     let claimed = to.claim(NodeId(Uuid::now_v7()), Timestamp(1), 100).await.unwrap();
     assert_eq!(claimed.len(), 50);
@@ -167,7 +261,7 @@ async fn a_copy_that_was_interrupted_goes_on() {
     for (n, there) in [(3, true), (3, false), (7, true)] {
         assert_eq!(to.restore_session(session(n)).await.unwrap(), there);
     }
-    let all = Copied { copied: 35, there: 25, verified: 60, sessions: 9 };
+    let all = Copied { copied: 35, there: 25, verified: 60, sessions: 9, ..Copied::default() };
     assert_eq!(copied(&from, &to).await.unwrap(), all);
     compare(&from, &to, &ids).await;
     compare_sessions(&to, 0..9).await;
@@ -184,6 +278,18 @@ async fn a_difference_is_found() {
     change.cancel = Some(true);
     to.commit(change).await.unwrap();
     assert!(matches!(copied(&from, &to).await, Err(CopyError::Differs(id)) if id == ids[4]));
+}
+
+/// An entry that was written in one of the stores.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_difference_of_knowledge_is_found() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (from, to) = (sqlite(here.path()), sqlite(there.path()));
+    fill_knowledge(&from, 0..100).await;
+    copied(&from, &to).await.unwrap();
+    fill_knowledge(&to, 40..41).await;
+    let error = copied(&from, &to).await.unwrap_err();
+    assert!(matches!(&error, CopyError::KnowledgeDiffers(what) if what.contains("key/40/")), "{error}");
 }
 
 /// A session that was changed, or only used, in one of the stores; and the error does not give its id away.
@@ -239,19 +345,28 @@ async fn a_copy_of_a_copy_in_postgres_is_the_same_store() {
     let (from, back) = (sqlite(here.path()), sqlite(there.path()));
     let ids = fill(&from, 0..200).await;
     fill_sessions(&from, 0..700).await;
+    fill_knowledge(&from, 0..150).await;
     let options = nuncio_store::PostgresOptions {
         // A copy is made by the real clock: it leaves the times as they are.
         time: nuncio_store::TimeSource::Database,
         ..crate::postgres::options()
     };
     let middle = nuncio_store::PostgresStore::open(&url, options).await.unwrap();
-    let all = Copied { copied: 200, there: 0, verified: 200, sessions: 700 };
+    let all =
+        Copied { copied: 200, there: 0, verified: 200, sessions: 700, memory: 150, records: 150, audit: 150 };
     assert_eq!(copied(&from, &middle).await.unwrap(), all);
     compare(&from, &middle, &ids).await;
     compare_sessions(&middle, 0..700).await;
-    assert_eq!(copied(&middle, &back).await.unwrap(), all);
+    compare_knowledge(&from, &middle, 150).await;
+    // What is new comes after all that was copied.
+    let last = middle.dump_audit(0, 10_000).await.unwrap().pop().unwrap();
+    middle.append_audit(vec![last.1.clone()]).await.unwrap();
+    let lines = middle.dump_audit(last.0, 10).await.unwrap();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(copied(&middle, &back).await.unwrap(), Copied { audit: 151, ..all });
     compare(&from, &back, &ids).await;
     compare_sessions(&back, 0..700).await;
+    compare_knowledge(&middle, &back, 150).await;
     // While a server uses it, it is left alone.
     let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
     middle.heartbeat(NodeId(Uuid::now_v7()), Timestamp(soon + 60_000)).await.unwrap();

@@ -1,6 +1,6 @@
 //! Stores that earlier versions of the schema wrote: they open, are brought up to date, and nothing is lost. The
 //! files are never changed; each version gets one of its own beside them (`fill` of 0..17, as
-//! Python's `sqlite3` dumps it).
+//! Python's `sqlite3` dumps it; virtual tables are declared after their shadow tables).
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use nuncio_store::{
 };
 use uuid::Uuid;
 
-use crate::archive::{compare_sessions, fill, fill_sessions, sqlite};
+use crate::archive::{compare_knowledge, compare_sessions, fill, fill_knowledge, fill_sessions, sqlite};
 
 /// Tasks of every kind, and no sessions yet.
 #[tokio::test(flavor = "multi_thread")]
@@ -38,6 +38,22 @@ async fn a_store_of_schema_2_opens_with_all_that_it_holds() {
     holds_what_fill_made(&old).await;
     compare_sessions(&old, 0..17).await;
     fill_sessions(&old, 100..120).await;
+}
+
+/// The same tasks and sessions, and knowledge: it is there, is found, and can be written to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_schema_3_opens_with_all_that_it_holds() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let old = of_another_day(folder.path(), 3, include_str!("golden/store-3.sql"));
+    holds_what_fill_made(&old).await;
+    compare_sessions(&old, 0..17).await;
+    let new = sqlite(other.path());
+    fill_knowledge(&new, 0..17).await;
+    compare_knowledge(&new, &old, 17).await;
+    for store in [&new, &old] {
+        fill_knowledge(store, 17..20).await;
+    }
+    compare_knowledge(&new, &old, 20).await;
 }
 
 /// Opens what that version wrote.

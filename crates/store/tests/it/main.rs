@@ -7,5 +7,6 @@ mod archive;
 mod conformance;
 mod disk;
 mod golden;
+mod memory_model;
 mod model;
 mod postgres;

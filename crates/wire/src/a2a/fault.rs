@@ -1,6 +1,6 @@
 //! Errors on the wire: one table of problems, with the code that each dialect has for it.
 
-use nuncio_engine::error::Error;
+use nuncio_engine::error::{Error, whole_seconds};
 use serde_json::{Map, Value, json};
 
 use super::{Dialect, input::Malformed};
@@ -34,6 +34,8 @@ pub enum Problem {
     Forbidden,
     /// A cap was reached.
     LimitReached,
+    /// The caller does it too often.
+    TooFast,
     /// Too much to do; later it may go.
     Unavailable,
 }
@@ -44,7 +46,7 @@ pub enum Problem {
 /// best: 0.3 took the refusal of messages to ended tasks for invalid params, and no dialect after 0.1 has codes
 /// for load and access, for which the specification names the internal error.
 #[rustfmt::skip]
-const PROBLEMS: [(Problem, &str, [i32; 3]); 20] = [
+const PROBLEMS: [(Problem, &str, [i32; 3]); 21] = [
     (Problem::ParseError,                "PARSE_ERROR",                        [-32700, -32700, -32700]),
     (Problem::InvalidRequest,            "INVALID_REQUEST",                    [-32600, -32600, -32600]),
     (Problem::MethodNotFound,            "METHOD_NOT_FOUND",                   [-32601, -32601, -32601]),
@@ -64,6 +66,7 @@ const PROBLEMS: [(Problem, &str, [i32; 3]); 20] = [
     (Problem::Unauthenticated,           "UNAUTHENTICATED",                    [-32007, -32603, -32603]),
     (Problem::Forbidden,                 "PERMISSION_DENIED",                  [-32008, -32603, -32603]),
     (Problem::LimitReached,              "LIMIT_REACHED",                      [-32010, -32602, -32602]),
+    (Problem::TooFast,                   "RATE_LIMIT_EXCEEDED",                [-32010, -32603, -32603]),
     (Problem::Unavailable,               "UNAVAILABLE",                        [-32011, -32603, -32603]),
 ];
 
@@ -162,7 +165,7 @@ impl Dialect {
             Error::PushUnsupported => Problem::PushUnsupported,
             Error::Limit(_) => Problem::LimitReached,
             Error::Forbidden(_) => Problem::Forbidden,
-            Error::TooFast { .. } => Problem::LimitReached,
+            Error::TooFast { .. } => Problem::TooFast,
             Error::Busy { .. } => Problem::Unavailable,
             Error::Internal(_) => Problem::Internal,
         };
@@ -178,7 +181,7 @@ impl Dialect {
             Error::NoSuchTask(task) => fault.with("taskId", task),
             Error::Forbidden(scope) => fault.with("requiredScope", scope),
             Error::Busy { retry_after, .. } | Error::TooFast { retry_after, .. } => {
-                fault.with("retryAfterSeconds", retry_after.as_secs().max(1).to_string())
+                fault.with("retryAfterSeconds", whole_seconds(*retry_after).to_string())
             }
             _ => fault,
         }

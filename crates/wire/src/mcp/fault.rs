@@ -16,6 +16,8 @@ pub const MISSING_CAPABILITY: i32 = -32021;
 pub const UNSUPPORTED_VERSION: i32 = -32022;
 /// There is no such resource; to 2025-11-25.
 pub const RESOURCE_NOT_FOUND: i32 = -32002;
+/// The caller has not said who it is. Ours: the protocol has none.
+pub const UNAUTHENTICATED: i32 = -32004;
 /// The caller may not do this. Ours: the protocol has none.
 pub const FORBIDDEN: i32 = -32003;
 /// The caller does this too often. Ours: the protocol has none.

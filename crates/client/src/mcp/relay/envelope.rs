@@ -98,7 +98,7 @@ pub(super) fn answers_in(body: &[u8]) -> Vec<Id> {
 }
 
 /// The words of an error, or what there is instead.
-pub(super) fn error_in(body: &[u8]) -> String {
+pub(in crate::mcp) fn error_in(body: &[u8]) -> String {
     let message: Value = serde_json::from_slice(body).unwrap_or_default();
     match message["error"]["message"].as_str() {
         Some(words) => words.to_owned(),
@@ -119,7 +119,7 @@ fn id_of(message: &Value) -> Option<Id> {
 }
 
 /// A text as the value of a header.
-fn encoded(text: &str) -> Option<HeaderValue> {
+pub(in crate::mcp) fn encoded(text: &str) -> Option<HeaderValue> {
     let plain = !text.is_empty()
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         && text.trim() == text

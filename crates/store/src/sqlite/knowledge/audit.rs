@@ -12,27 +12,33 @@ use super::{
     whole,
 };
 
+/// What `line` reads.
+pub(super) const LINE: &str = "no, at, owner, caller, origin, operation, action, kind, resource, refused";
+
 /// Appends lines in their order.
 pub(super) fn append(session: &mut Session, entries: &[AuditEntry]) -> Result<()> {
+    entries.iter().try_for_each(|entry| insert(session, None, entry))
+}
+
+/// Appends a line, under the next number or that one.
+pub(super) fn insert(session: &mut Session, no: Option<i64>, entry: &AuditEntry) -> Result<()> {
     let Session { conn, names, .. } = session;
-    for entry in entries {
-        let owner = names.owner_no(conn, &entry.tenant)?;
-        conn.prepare_cached(
-            "INSERT INTO audit (at, owner, caller, origin, operation, action, kind, resource, refused)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        )?
-        .execute(params![
-            entry.at.0,
-            owner,
-            entry.caller,
-            entry.from,
-            entry.operation,
-            entry.action.name(),
-            entry.kind.name(),
-            entry.resource,
-            entry.refused
-        ])?;
-    }
+    let owner = names.owner_no(conn, &entry.tenant)?;
+    conn.prepare_cached(&format!(
+        "INSERT INTO audit ({LINE}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+    ))?
+    .execute(params![
+        no,
+        entry.at.0,
+        owner,
+        entry.caller,
+        entry.from,
+        entry.operation,
+        entry.action.name(),
+        entry.kind.name(),
+        entry.resource,
+        entry.refused
+    ])?;
     Ok(())
 }
 
@@ -52,7 +58,7 @@ pub(super) fn query(
     // A comparison that is left out costs nothing, and leaves the order to the right index.
     let when = |given: bool, condition: &'static str| if given { condition } else { "" };
     conn.prepare_cached(&format!(
-        "SELECT no, at, owner, caller, origin, operation, action, kind, resource, refused FROM audit
+        "SELECT {LINE} FROM audit
          WHERE no < ?1 {} {} {} {} {} ORDER BY no DESC LIMIT ?6",
         when(owner.is_some(), "AND owner = ?2"),
         when(query.caller.is_some(), "AND caller = ?3"),
@@ -74,7 +80,7 @@ pub(super) fn query(
     .collect()
 }
 
-fn line(conn: &Connection, names: &mut Names, row: &Row<'_>) -> Result<(u64, AuditEntry)> {
+pub(super) fn line(conn: &Connection, names: &mut Names, row: &Row<'_>) -> Result<(u64, AuditEntry)> {
     let (action, kind): (String, String) = (row.get(6)?, row.get(7)?);
     let entry = AuditEntry {
         at: Timestamp(row.get(1)?),

@@ -11,7 +11,7 @@ use super::{
     super::{read::number, session::Session},
     whole,
 };
-use crate::knowledge::words_in;
+use crate::{archive::MemoryDump, knowledge::words_in};
 
 /// A namespace as it is kept.
 pub(super) struct Space {
@@ -100,7 +100,7 @@ pub(super) fn put(session: &mut Session, put: &MemoryPut) -> Result<Result<Memor
     }
 
     let owner = names.owner_no(conn, tenant)?;
-    let no = write(conn, owner, space.as_ref(), there.as_ref(), put)?;
+    let no = write(conn, owner, space.as_ref(), there.as_ref(), namespace, key, &put.value, &put.text)?;
     let (version, created_at) = live.map_or((1, put.now), |row| (row.version + 1, row.created_at));
     conn.prepare_cached(
         "UPDATE memory SET version = ?2, created_at = ?3, updated_at = ?4, accessed_at = ?4, size = ?5, ttl = ?6,
@@ -160,12 +160,16 @@ fn too_much(
 }
 
 /// Writes what it holds, counts it, and returns its number.
+#[allow(clippy::too_many_arguments, reason = "an entry as it is written, and where to")]
 fn write(
     conn: &Connection,
     owner: i64,
     space: Option<&Space>,
     there: Option<&Row>,
-    put: &MemoryPut,
+    namespace: &str,
+    key: &str,
+    value: &str,
+    text: &str,
 ) -> Result<i64> {
     let space = match space {
         Some(space) => space.no,
@@ -173,7 +177,7 @@ fn write(
             conn.prepare_cached(
                 "INSERT INTO memory_space (owner, namespace, entries, bytes) VALUES (?1, ?2, 0, 0)",
             )?
-            .execute(params![owner, put.key.namespace])?;
+            .execute(params![owner, namespace])?;
             conn.last_insert_rowid()
         }
     };
@@ -184,17 +188,42 @@ fn write(
                 "INSERT INTO memory (space, key, version, created_at, updated_at, accessed_at, reads, size)
                  VALUES (?1, ?2, 0, 0, 0, 0, 0, 0)",
             )?
-            .execute(params![space, put.key.key])?;
+            .execute(params![space, key])?;
             conn.last_insert_rowid()
         }
     };
     conn.prepare_cached("INSERT OR REPLACE INTO memory_value (no, value, text) VALUES (?1, ?2, ?3)")?
-        .execute(params![no, put.value, put.text])?;
+        .execute(params![no, value, text])?;
     conn.prepare_cached("INSERT OR REPLACE INTO memory_words (rowid, words) VALUES (?1, ?2)")?
-        .execute(params![no, words_in(space, &put.text)])?;
-    let bytes = whole(put.value.len() as u64) - whole(there.map_or(0, |row| row.size));
+        .execute(params![no, words_in(space, text)])?;
+    let bytes = whole(value.len() as u64) - whole(there.map_or(0, |row| row.size));
     count(conn, owner, space, i64::from(there.is_none()), bytes)?;
     Ok(no)
+}
+
+/// Writes one as it was elsewhere; false if there is one of that key.
+pub(super) fn restore(conn: &Connection, owner: i64, dump: &MemoryDump) -> Result<bool> {
+    let MemoryDump { key, entry, text, expires_at } = dump;
+    let no = match space(conn, owner, &key.namespace)? {
+        Some(space) if row(conn, space.no, &key.key, Timestamp(0))?.is_some() => return Ok(false),
+        space => write(conn, owner, space.as_ref(), None, &key.namespace, &key.key, &entry.value, text)?,
+    };
+    conn.prepare_cached(
+        "UPDATE memory SET version = ?2, created_at = ?3, updated_at = ?4, accessed_at = ?5, reads = ?6, size = ?7,
+           ttl = ?8, expires_at = ?9 WHERE no = ?1",
+    )?
+    .execute(params![
+        no,
+        whole(entry.version),
+        entry.created_at.0,
+        entry.updated_at.0,
+        entry.accessed_at.0,
+        whole(entry.reads),
+        whole(entry.size),
+        entry.ttl_ms.map(whole),
+        expires_at.map(|at| at.0),
+    ])?;
+    Ok(true)
 }
 
 /// Counts entries and bytes up or down. A namespace without entries is forgotten.

@@ -2,6 +2,7 @@
 //! the calling thread; everything else runs beside both. Sweeps look for what is over beside the writer, and the
 //! writer looks again before it deletes, in chunks.
 
+pub(super) mod archived;
 mod audit;
 mod memory;
 mod page;

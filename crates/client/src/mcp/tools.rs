@@ -1,0 +1,225 @@
+//! Calls the tools of a server and reads its resources, each request for itself (MCP 2026-07-28).
+//!
+//! There is no session to lose: a request that could not be sent is sent again by whoever wants to. An answer comes
+//! whole or as a stream, and is one thing to the caller. Work that takes long is a task, which is asked for and
+//! answered by its id ([`TaskSeen`]).
+
+mod error;
+mod exchange;
+mod task;
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use http::HeaderValue;
+use nuncio_wire::mcp::{TASKS, Version};
+use reqwest::{Client, redirect, retry};
+use serde_json::{Map, Value, json};
+
+pub use self::{
+    error::ToolError,
+    task::{Question, TaskSeen, TaskStatus},
+};
+
+/// How requests are made.
+#[derive(Debug, Clone)]
+pub struct ToolOptions {
+    /// A bearer token.
+    pub bearer: Option<String>,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How long an answer may take: tools may run commands.
+    pub answer_timeout: Duration,
+    /// Bytes of an answer.
+    pub max_answer: usize,
+}
+
+impl Default for ToolOptions {
+    fn default() -> Self {
+        Self {
+            bearer: None,
+            connect_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(600),
+            max_answer: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// What a tool answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Called {
+    /// For people, or a model.
+    pub text: String,
+    /// For programs.
+    pub structured: Option<Value>,
+}
+
+/// What became of a call that may take long.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It was quick.
+    Done(Called),
+    /// It goes on under this task.
+    Task(TaskSeen),
+}
+
+/// How far a call is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// What is done.
+    pub done: f64,
+    /// Of how much, where that is known.
+    pub total: Option<f64>,
+    /// In words.
+    pub text: Option<String>,
+}
+
+/// A client of one server.
+#[derive(Debug)]
+pub struct ToolClient {
+    client: Client,
+    endpoint: String,
+    bearer: Option<HeaderValue>,
+    options: ToolOptions,
+    next: AtomicU64,
+}
+
+impl ToolClient {
+    /// A client of the server whose MCP endpoint is at this URL.
+    pub fn new(endpoint: &str, options: ToolOptions) -> Result<Self, ToolError> {
+        // An error means that one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .redirect(redirect::Policy::none())
+            .retry(retry::never())
+            .no_proxy()
+            .connect_timeout(options.connect_timeout)
+            .user_agent(crate::outbound::USER_AGENT)
+            .build()
+            .map_err(|error| ToolError::Setup(error.to_string()))?;
+        let bearer = options.bearer.as_ref().map(|token| {
+            let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+                .map_err(|_| ToolError::Setup("the token has characters that no header takes".to_owned()))?;
+            value.set_sensitive(true);
+            Ok(value)
+        });
+        let bearer = bearer.transpose()?;
+        Ok(Self { client, endpoint: endpoint.to_owned(), bearer, options, next: AtomicU64::new(1) })
+    }
+
+    /// Calls a tool, and waits for its result.
+    pub async fn call(&self, tool: &str, arguments: Value) -> Result<Called, ToolError> {
+        let params = json!({ "name": tool, "arguments": arguments });
+        match self.called(params, &json!({}), &mut |_| {}).await? {
+            Outcome::Done(called) => Ok(called),
+            Outcome::Task(_) => Err(ToolError::Malformed("a task that was not asked for".to_owned())),
+        }
+    }
+
+    /// Calls a tool, and waits for its result; `seen` is told how far it is.
+    pub async fn call_watched(
+        &self,
+        tool: &str,
+        arguments: Value,
+        mut seen: impl FnMut(Progress),
+    ) -> Result<Called, ToolError> {
+        let params =
+            json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": "progress" } });
+        match self.called(params, &json!({}), &mut seen).await? {
+            Outcome::Done(called) => Ok(called),
+            Outcome::Task(_) => Err(ToolError::Malformed("a task that was not asked for".to_owned())),
+        }
+    }
+
+    /// Calls a tool whose work may take long: it may answer with a task that goes on.
+    pub async fn start(&self, tool: &str, arguments: Value) -> Result<Outcome, ToolError> {
+        let params = json!({ "name": tool, "arguments": arguments });
+        self.called(params, &with_tasks(), &mut |_| {}).await
+    }
+
+    /// The contents of a resource, each with its `text`.
+    pub async fn read(&self, uri: &str) -> Result<Vec<Value>, ToolError> {
+        let mut result =
+            self.request("resources/read", json!({ "uri": uri }), &json!({}), &mut |_| {}).await?;
+        match result["contents"].take() {
+            Value::Array(contents) => Ok(contents),
+            _ => Err(ToolError::Malformed("a resource without contents".to_owned())),
+        }
+    }
+
+    /// The JSON that a resource holds.
+    pub async fn read_json(&self, uri: &str) -> Result<Value, ToolError> {
+        let contents = self.read(uri).await?;
+        let text = contents.first().and_then(|content| content["text"].as_str());
+        let text = text.ok_or_else(|| ToolError::Malformed(format!("{uri} holds no text")))?;
+        serde_json::from_str(text)
+            .map_err(|error| ToolError::Malformed(format!("{uri} is not JSON: {error}")))
+    }
+
+    /// A task as it stands.
+    pub async fn task(&self, task: &str) -> Result<TaskSeen, ToolError> {
+        let result = self.request("tasks/get", json!({ "taskId": task }), &with_tasks(), &mut |_| {}).await?;
+        TaskSeen::read(&result)
+    }
+
+    /// Answers questions of a task, by their names. An answer that does not fit its question is refused, and
+    /// changes nothing.
+    pub async fn answer(&self, task: &str, answers: Map<String, Value>) -> Result<(), ToolError> {
+        let params = json!({ "taskId": task, "inputResponses": answers });
+        self.request("tasks/update", params, &with_tasks(), &mut |_| {}).await.map(drop)
+    }
+
+    async fn called(
+        &self,
+        params: Value,
+        capabilities: &Value,
+        seen: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome, ToolError> {
+        let result = self.request("tools/call", params, capabilities, seen).await?;
+        match result["resultType"].as_str() {
+            Some("task") => TaskSeen::read(&result).map(Outcome::Task),
+            None | Some("complete") => called(&result).map(Outcome::Done),
+            Some(other) => Err(ToolError::Malformed(format!("a result of the type {other:?}"))),
+        }
+    }
+
+    /// Sends a request; its result.
+    async fn request(
+        &self,
+        method: &str,
+        mut params: Value,
+        capabilities: &Value,
+        seen: &mut dyn FnMut(Progress),
+    ) -> Result<Value, ToolError> {
+        let meta = &mut params["_meta"];
+        meta["io.modelcontextprotocol/protocolVersion"] = Version::V2026_07_28.name().into();
+        meta["io.modelcontextprotocol/clientCapabilities"] = capabilities.clone();
+        meta["io.modelcontextprotocol/clientInfo"] =
+            json!({ "name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION") });
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        let limit = self.options.answer_timeout;
+        match tokio::time::timeout(limit, self.exchange(&request, seen)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ToolError::Timeout { at: self.endpoint.clone(), limit }),
+        }
+    }
+}
+
+/// What a tool answered; what it says of an error is one.
+fn called(result: &Value) -> Result<Called, ToolError> {
+    let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
+    let called = Called { text: texts.join("\n"), structured: result.get("structuredContent").cloned() };
+    match result["isError"].as_bool() {
+        Some(true) => Err(ToolError::Tool { why: called.text, structured: called.structured }),
+        _ => Ok(called),
+    }
+}
+
+/// What a client declares that comes back for tasks, and has somebody to fill in forms.
+fn with_tasks() -> Value {
+    json!({ "extensions": { TASKS: {} }, "elicitation": { "form": {} } })
+}

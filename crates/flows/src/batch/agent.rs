@@ -1,0 +1,245 @@
+//! The agent behind every batch: takes it or not, has its operations done, and tells what they came to.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    Agent, AgentError, Caller, Chunk, Engine, Outcome, Profile, TaskContext, TaskUse,
+    access::{Action, Kind},
+    guard::Access,
+};
+use serde_json::Value;
+
+use super::{
+    AGENT, Core, METRICS_URI, NAME, QUEUE_URI, content,
+    content::Cut,
+    control,
+    dispatch::{Dispatch, sample},
+    input::{Input, Operation, Strategy},
+    live::{Finished, Live},
+    operation::{Common, Failure, files_dir},
+    report::{Joined, Report},
+    schemas,
+};
+
+/// The artifact that tells what a batch came to.
+pub(crate) const RESULT: &str = "result";
+
+pub(crate) struct BatchAgent {
+    pub(crate) core: Arc<Core>,
+}
+
+#[async_trait]
+impl Agent for BatchAgent {
+    fn profile(&self) -> Profile {
+        let mut profile = Profile::new(
+            AGENT,
+            "Does many operations as one durable task: files, memory and agent calls, with priorities, needs and \
+             retries, as many at a time as the batch settings allow. What is finished is not done again after a \
+             restart; the result tells what became of every operation, and how long it took.",
+        )
+        .input(schemas::batch(&self.core.options));
+        profile.output_schema = Some(schemas::result());
+        profile.tasks = TaskUse::Offered;
+        profile.time_limit = Some(self.core.options.time_limit);
+        let skill = &mut profile.skills[0];
+        skill.id = "run_batch".into();
+        skill.name = "Run a batch of operations".into();
+        skill.tags = vec!["batch".into(), "files".into(), "memory".into(), "parallel".into()];
+        profile
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let core = &self.core;
+        let Some(data) = cx.input().data() else {
+            return Ok(Outcome::rejected(
+                "a batch is structured: send it as a data part, such as {\"operations\": [{\"id\": \"a\", \"type\": \"wait\", \"args\": {\"ms\": 10}}]}",
+            ));
+        };
+        let read =
+            Input::read(data, &core.options).and_then(|input| Ok((input.operations(&core.options)?, input)));
+        let (operations, input) = match read {
+            Ok(read) => read,
+            Err(why) => return Ok(Outcome::rejected(why)),
+        };
+        let (engine, caller) = (cx.engine(), cx.caller());
+        core.load(&engine).await;
+        let admitted: Result<(), String> =
+            cx.step("admit", async |_| core.admit(&engine, &caller, &cx, &input, &operations).await).await?;
+        if let Err(why) = admitted {
+            return Ok(Outcome::Rejected(why));
+        }
+        let common = Arc::new(Common {
+            engine,
+            caller,
+            input,
+            options: core.options.clone(),
+            batch: cx.task_id().to_string(),
+            compressed: content::Compressed::default(),
+        });
+        let tenant = common.caller.tenant().to_owned();
+        let ended = self.work(&cx, &common, operations, &tenant).await;
+        if ended.is_err() {
+            // Not measured, and not in the queue any more. A run that is handed back is dropped before this.
+            control::remove(&common.engine, &tenant, cx.task_id()).await;
+        }
+        common.engine.changed(&tenant, QUEUE_URI);
+        common.engine.changed(&tenant, METRICS_URI);
+        ended
+    }
+}
+
+impl BatchAgent {
+    async fn work(
+        &self,
+        cx: &TaskContext,
+        common: &Arc<Common>,
+        mut operations: Vec<Operation>,
+        tenant: &str,
+    ) -> Result<Outcome, AgentError> {
+        let input = &common.input;
+        if input.strategy == Strategy::ParallelContentProcessing {
+            let cut: Result<Cut, Failure> = cx.step("cut", async |_| Ok(content::cut(common).await)).await?;
+            operations = match cut {
+                Ok(cut) => cut.operations(input),
+                Err(failure) => return Err(AgentError::Failed(failure.why)),
+            };
+        }
+        let live = &self.core.enter(common, cx.task_id(), tenant, operations.into()).await?;
+        let dispatched = Dispatch::new(cx, &self.core, common, live).run().await;
+        let (status, otherwise) = match &dispatched {
+            Ok(()) if live.is_stopped() => ("failed", "the batch stopped"),
+            Ok(()) => ("completed", "the batch ended"),
+            Err(AgentError::Canceled) => ("canceled", "the batch was canceled"),
+            Err(_) => return dispatched.map(|()| Outcome::done()),
+        };
+        let finished = live.take(otherwise);
+        let canceled = dispatched.is_err();
+        let joined = if canceled { Ok(Joined::default()) } else { join(common, live, &finished).await };
+        let joined = joined.map_err(|failure| AgentError::Failed(failure.why))?;
+        let sample = sample(&live.operations, input.sequential_sample);
+        let report = Report::new(&common.batch, status, input, &live.operations, &finished, &sample, joined);
+        let said = format!(
+            "{} of {} operations succeeded, {} failed, {} skipped.",
+            report.total - report.failed - report.skipped,
+            report.total,
+            report.failed,
+            report.skipped
+        );
+        if canceled {
+            control::remove(&common.engine, tenant, cx.task_id()).await;
+            cx.artifact(result(report.value)).await?;
+            return Ok(Outcome::canceled(said));
+        }
+        let (engine, measured, id) = (&common.engine, &report.measured, cx.task_id());
+        cx.step("settle", async |_| {
+            control::settle(engine, tenant, id, measured).await.map_err(AgentError::failed)
+        })
+        .await?;
+        cx.artifact(result(report.value)).await?;
+        Ok(match live.is_stopped() {
+            true => Outcome::failed(format!("The batch stopped after a failure: {said}")),
+            false => Outcome::said(said),
+        })
+    }
+}
+
+fn result(value: Value) -> Chunk {
+    Chunk::data(RESULT, value).named("Result").described("What became of every operation").last()
+}
+
+/// What the strategy makes of all operations together.
+async fn join(common: &Arc<Common>, live: &Live, finished: &[Finished]) -> Result<Joined, Failure> {
+    match common.input.strategy {
+        Strategy::ConcurrentProcessing => Ok(Joined::default()),
+        Strategy::ResourceOptimization => {
+            let (content, before, after) =
+                content::join_optimized(finished.iter().filter_map(Finished::output));
+            Ok(Joined { content: Some(content), bytes: (before > 0).then_some((before, after)) })
+        }
+        Strategy::ParallelContentProcessing => {
+            let outputs = live.operations.iter().zip(finished);
+            let outputs = outputs.map(|(operation, one)| (operation.id.clone(), one.output().cloned()));
+            let content = content::join(common, outputs.collect()).await?;
+            let bytes = content
+                .as_ref()
+                .and_then(|content| Some((content["bytes"].as_u64()?, content["compressedBytes"].as_u64()?)));
+            Ok(Joined { content, bytes })
+        }
+    }
+}
+
+impl Core {
+    /// Takes a batch or says why not. Only once: what was taken is not refused after a restart.
+    async fn admit(
+        &self,
+        engine: &Engine,
+        caller: &Caller,
+        cx: &TaskContext,
+        input: &Input,
+        operations: &[Operation],
+    ) -> Result<Result<(), String>, AgentError> {
+        if let Err(why) = self.may_run(engine, caller, input, operations) {
+            return Ok(Err(why));
+        }
+        // Within this process, no two count the same queue.
+        let _alone = self.admitting.lock().await;
+        if let Err(refused) = self.check_load(engine, input).await {
+            return Ok(Err(refused.to_string()));
+        }
+        let mut types = std::collections::BTreeMap::new();
+        for operation in operations {
+            *types.entry(operation.r#type.to_owned()).or_default() += 1;
+        }
+        let control = control::Control {
+            owner: caller.owner().into(),
+            kind: input.kind().into(),
+            strategy: input.strategy,
+            priority: input.priority,
+            taken_at: engine.clock().now(),
+            began_at: None,
+            paused: false,
+            types,
+        };
+        control::make(engine, caller.tenant(), cx.task_id(), &control).await.map_err(AgentError::failed)?;
+        engine.changed(caller.tenant(), QUEUE_URI);
+        Ok(Ok(()))
+    }
+
+    /// Whether the caller may have such a batch run. The task itself was let through already; what is refused here
+    /// is noted.
+    pub(crate) fn may_run(
+        &self,
+        engine: &Engine,
+        caller: &Caller,
+        input: &Input,
+        operations: &[Operation],
+    ) -> Result<(), String> {
+        let files = input.files(operations);
+        if (files.reads || files.writes)
+            && let Err(why) = files_dir(&self.options, caller)
+        {
+            return Err(why);
+        }
+        for (action, wanted) in
+            [(Action::Execute, true), (Action::Read, files.reads), (Action::Write, files.writes)]
+        {
+            if wanted && !caller.may(action, Kind::Batchtools, NAME) {
+                let scope = format!("{}:batchtools:{NAME}", action.name());
+                let why = nuncio_engine::Error::Forbidden(scope).to_string();
+                let access = Access {
+                    action,
+                    kind: Kind::Batchtools,
+                    name: NAME,
+                    operation: "batch.run",
+                    resource: &QUEUE_URI,
+                };
+                return match engine.note_refused(caller, &access, &why) {
+                    Ok(()) => Err(why),
+                    Err(error) => Err(error.to_string()),
+                };
+            }
+        }
+        Ok(())
+    }
+}

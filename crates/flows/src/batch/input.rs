@@ -1,0 +1,782 @@
+//! What a batch is asked to do: read, checked and put in order before anything is done.
+
+use std::collections::{HashMap, HashSet};
+
+use nuncio_engine::content::json_size;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{BatchOptions, scheduler::Priority};
+
+/// The longest id of an operation.
+pub const ID_BYTES: usize = 64;
+/// Operations that one may need.
+pub const NEEDS_PER_OPERATION: usize = 100;
+/// How often an operation may be tried again.
+pub const MAX_RETRIES: u32 = 5;
+/// The longest `wait`, in milliseconds.
+pub const WAIT_MS: u64 = 60_000;
+/// The longest path.
+pub const PATH_BYTES: usize = 1_024;
+/// The longest pattern of a search.
+pub const PATTERN_BYTES: usize = 1_024;
+/// Matches that one search returns at most.
+pub const MATCHES: usize = 1_000;
+/// Matches that a search returns where nothing is said.
+pub const DEFAULT_MATCHES: usize = 100;
+/// The smallest chunk of a content.
+pub const CHUNK_BYTES: usize = 1_024;
+/// The size of a chunk where nothing is said.
+pub const DEFAULT_CHUNK_BYTES: usize = 256 * 1_024;
+
+/// How a batch is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// Operations beside each other.
+    #[default]
+    ConcurrentProcessing,
+    /// One large content in chunks.
+    ParallelContentProcessing,
+    /// Contents without repetition, compressed.
+    ResourceOptimization,
+}
+
+impl Strategy {
+    /// All of them.
+    pub const ALL: [Self; 3] =
+        [Self::ConcurrentProcessing, Self::ParallelContentProcessing, Self::ResourceOptimization];
+
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ConcurrentProcessing => "concurrent_processing",
+            Self::ParallelContentProcessing => "parallel_content_processing",
+            Self::ResourceOptimization => "resource_optimization",
+        }
+    }
+}
+
+/// A batch as it is asked for.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Input {
+    #[serde(default)]
+    pub(crate) operations: Vec<Asked>,
+    #[serde(default)]
+    pub(crate) strategy: Strategy,
+    #[serde(default)]
+    pub(crate) priority: Priority,
+    #[serde(default)]
+    pub(crate) max_concurrency: Option<usize>,
+    #[serde(default)]
+    pub(crate) sequential_sample: usize,
+    #[serde(default)]
+    pub(crate) stop_on_failure: bool,
+    #[serde(default)]
+    pub(crate) process: Option<Process>,
+    #[serde(default)]
+    pub(crate) optimize: Option<Optimize>,
+}
+
+/// An operation as it is asked for.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Asked {
+    pub(crate) id: String,
+    pub(crate) r#type: String,
+    #[serde(default)]
+    pub(crate) args: Value,
+    #[serde(default)]
+    pub(crate) priority: Option<Priority>,
+    #[serde(default)]
+    pub(crate) needs: Vec<String>,
+    #[serde(default)]
+    pub(crate) retries: u32,
+}
+
+/// One large content, for `parallel_content_processing`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Process {
+    #[serde(default)]
+    pub(crate) content: Option<String>,
+    #[serde(default)]
+    pub(crate) file: Option<String>,
+    #[serde(default = "default_chunk")]
+    pub(crate) chunk_bytes: usize,
+    pub(crate) operation: ContentOperation,
+    #[serde(default)]
+    pub(crate) pattern: Option<String>,
+    #[serde(default)]
+    pub(crate) regex: bool,
+    #[serde(default)]
+    pub(crate) ignore_case: bool,
+    #[serde(default)]
+    pub(crate) max_matches: Option<usize>,
+    /// Where the compressed content goes.
+    #[serde(default)]
+    pub(crate) to: Option<String>,
+}
+
+fn default_chunk() -> usize {
+    DEFAULT_CHUNK_BYTES
+}
+
+/// What is done to every chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ContentOperation {
+    Hash,
+    Count,
+    Search,
+    Compress,
+}
+
+/// Contents that may repeat each other, for `resource_optimization`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Optimize {
+    pub(crate) contents: Vec<Contents>,
+    /// The folder that the compressed contents go to.
+    #[serde(default)]
+    pub(crate) to: Option<String>,
+}
+
+/// One of them: given here, in a file, or in the memory bank.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Contents {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) content: Option<String>,
+    #[serde(default)]
+    pub(crate) file: Option<String>,
+    #[serde(default)]
+    pub(crate) memory: Option<MemoryName>,
+    #[serde(default)]
+    pub(crate) retries: u32,
+}
+
+/// An entry of the memory bank.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MemoryName {
+    pub(crate) namespace: String,
+    pub(crate) key: String,
+}
+
+/// How the bytes of a file are written in JSON.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Encoding {
+    #[default]
+    Text,
+    Base64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ReadFile {
+    pub(crate) path: String,
+    #[serde(default)]
+    pub(crate) encoding: Encoding,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct WriteFile {
+    pub(crate) path: String,
+    pub(crate) content: String,
+    #[serde(default)]
+    pub(crate) encoding: Encoding,
+    #[serde(default)]
+    pub(crate) append: bool,
+    #[serde(default)]
+    pub(crate) create_folders: bool,
+    #[serde(default = "yes")]
+    pub(crate) overwrite: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct CopyFile {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    #[serde(default)]
+    pub(crate) create_folders: bool,
+    #[serde(default = "yes")]
+    pub(crate) overwrite: bool,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HashFile {
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct SearchFiles {
+    /// A file, or a folder with everything in it.
+    pub(crate) path: String,
+    pub(crate) pattern: String,
+    #[serde(default)]
+    pub(crate) regex: bool,
+    #[serde(default)]
+    pub(crate) ignore_case: bool,
+    #[serde(default)]
+    pub(crate) max_matches: Option<usize>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct StoreMemory {
+    pub(crate) namespace: String,
+    pub(crate) key: String,
+    pub(crate) value: Value,
+    /// Seconds.
+    #[serde(default)]
+    pub(crate) ttl: Option<u64>,
+    #[serde(default)]
+    pub(crate) expected_version: Option<u64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct SearchMemory {
+    pub(crate) namespace: String,
+    /// A glob on keys.
+    #[serde(default)]
+    pub(crate) pattern: Option<String>,
+    /// Words in values.
+    #[serde(default)]
+    pub(crate) text: Option<String>,
+    #[serde(default)]
+    pub(crate) limit: Option<usize>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CallAgent {
+    pub(crate) agent: String,
+    /// A text, or structured input.
+    pub(crate) input: Value,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaitFor {
+    pub(crate) ms: u64,
+}
+
+/// What an operation does, with its arguments checked.
+#[derive(Debug, Clone)]
+pub(crate) enum Work {
+    Read(ReadFile),
+    Write(WriteFile),
+    Copy(CopyFile),
+    Hash(HashFile),
+    Search(SearchFiles),
+    MemoryGet(MemoryName),
+    MemoryStore(StoreMemory),
+    MemoryDelete(MemoryName),
+    MemorySearch(SearchMemory),
+    Call(CallAgent),
+    Wait(WaitFor),
+    /// A piece of the content of `process`: from here, so many bytes.
+    Chunk(u64, u64),
+    /// The content of that number in `optimize`.
+    Optimize(usize),
+}
+
+/// One operation of a batch.
+#[derive(Debug, Clone)]
+pub(crate) struct Operation {
+    pub(crate) id: String,
+    pub(crate) r#type: &'static str,
+    pub(crate) work: Work,
+    pub(crate) priority: Priority,
+    /// Positions of those that have to succeed first.
+    pub(crate) needs: Vec<usize>,
+    pub(crate) retries: u32,
+}
+
+/// Types of operations that can be asked for.
+pub const TYPES: [&str; 11] = [
+    "files.read",
+    "files.write",
+    "files.copy",
+    "files.hash",
+    "files.search",
+    "memory.get",
+    "memory.store",
+    "memory.delete",
+    "memory.search",
+    "agent.call",
+    "wait",
+];
+
+impl Work {
+    fn read(r#type: &str, args: &Value) -> Result<(&'static str, Self), String> {
+        let Some(known) = TYPES.into_iter().find(|known| *known == r#type) else {
+            return Err(format!("type: there is no {:?}; there are {}", r#type, TYPES.join(", ")));
+        };
+        let work = match known {
+            "files.read" => Self::Read(arguments(args)?),
+            "files.write" => Self::Write(arguments(args)?),
+            "files.copy" => Self::Copy(arguments(args)?),
+            "files.hash" => Self::Hash(arguments(args)?),
+            "files.search" => Self::Search(arguments(args)?),
+            "memory.get" => Self::MemoryGet(arguments(args)?),
+            "memory.store" => Self::MemoryStore(arguments(args)?),
+            "memory.delete" => Self::MemoryDelete(arguments(args)?),
+            "memory.search" => Self::MemorySearch(arguments(args)?),
+            "agent.call" => Self::Call(arguments(args)?),
+            _ => Self::Wait(arguments(args)?),
+        };
+        work.check().map_err(|why| format!("args.{why}"))?;
+        Ok((known, work))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Read(ReadFile { path, .. })
+            | Self::Write(WriteFile { path, .. })
+            | Self::Hash(HashFile { path }) => check_path("path", path),
+            Self::Copy(copy) => check_path("from", &copy.from).and_then(|()| check_path("to", &copy.to)),
+            Self::Search(search) => {
+                check_path("path", &search.path)?;
+                check_pattern(&search.pattern, search.regex, search.ignore_case, search.max_matches)
+            }
+            Self::MemorySearch(search) => match (&search.pattern, &search.text) {
+                (Some(_), None) | (None, Some(_)) => Ok(()),
+                _ => Err("pattern: give either a pattern (a glob on keys) or text (words in values)".into()),
+            },
+            Self::Call(call) if call.agent == super::AGENT => Err(
+                "agent: a batch is not an operation of a batch, because it would wait for its own place; put its operations into this one"
+                    .into(),
+            ),
+            Self::Call(call) if !call.input.is_string() && !call.input.is_object() => {
+                Err("input: it is a text or an object".into())
+            }
+            Self::Wait(wait) if wait.ms > WAIT_MS => {
+                Err(format!("ms: a wait has at most {WAIT_MS} ms (wait_ms), not {}", wait.ms))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it reads files, and whether it writes some.
+    fn files(&self) -> (bool, bool) {
+        match self {
+            Self::Read(_) | Self::Hash(_) | Self::Search(_) => (true, false),
+            Self::Write(_) => (false, true),
+            Self::Copy(_) => (true, true),
+            _ => (false, false),
+        }
+    }
+}
+
+fn arguments<T: DeserializeOwned>(args: &Value) -> Result<T, String> {
+    let args = if args.is_null() { Value::Object(Default::default()) } else { args.clone() };
+    serde_json::from_value(args).map_err(|error| format!("args: {error}"))
+}
+
+pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
+    let refuse =
+        |why: &str| Err(format!("{field}: {why}: a path is relative to the files folder and stays in it"));
+    if path.is_empty() || path.len() > PATH_BYTES {
+        return refuse(&format!("it has 1 to {PATH_BYTES} bytes (path_bytes)"));
+    }
+    if path.contains('\0') {
+        return refuse("it has a NUL in it");
+    }
+    if path.starts_with('/') {
+        return refuse("it is absolute");
+    }
+    match path.split('/').any(|name| name == "..") {
+        true => refuse("it has \"..\" in it"),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn check_pattern(
+    pattern: &str,
+    regex: bool,
+    ignore_case: bool,
+    max_matches: Option<usize>,
+) -> Result<(), String> {
+    if pattern.is_empty() || pattern.len() > PATTERN_BYTES {
+        return Err(format!("pattern: it has 1 to {PATTERN_BYTES} bytes (pattern_bytes)"));
+    }
+    if max_matches.is_some_and(|max| !(1..=MATCHES).contains(&max)) {
+        return Err(format!("maxMatches: it is 1 to {MATCHES} (matches)"));
+    }
+    super::files::matcher(pattern, regex, ignore_case).map(|_| ()).map_err(|why| format!("pattern: {why}"))
+}
+
+/// What a batch does to files.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FileUse {
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+}
+
+impl Input {
+    /// Reads a batch. What is wrong is said with its place.
+    pub(crate) fn read(value: &Value, options: &BatchOptions) -> Result<Self, String> {
+        let size = json_size(value);
+        if size > options.batch_bytes {
+            return Err(format!(
+                "a batch has at most {} bytes (batch_bytes), this one has about {size}: put contents into files",
+                options.batch_bytes
+            ));
+        }
+        // Borrowed: the words of a large batch are copied once.
+        let input = Self::deserialize(value).map_err(|error| error.to_string())?;
+        input.check(options)?;
+        Ok(input)
+    }
+
+    fn check(&self, options: &BatchOptions) -> Result<(), String> {
+        if self.max_concurrency == Some(0) {
+            return Err("maxConcurrency: it is at least 1".into());
+        }
+        let (operations, process, optimize) = match self.strategy {
+            Strategy::ConcurrentProcessing => (true, false, false),
+            Strategy::ParallelContentProcessing => (false, true, false),
+            Strategy::ResourceOptimization => (false, false, true),
+        };
+        for (field, wanted, given) in [
+            ("operations", operations, !self.operations.is_empty()),
+            ("process", process, self.process.is_some()),
+            ("optimize", optimize, self.optimize.is_some()),
+        ] {
+            let strategy = self.strategy.name();
+            match (wanted, given) {
+                (true, false) => return Err(format!("{field}: the strategy {strategy} needs it")),
+                (false, true) => return Err(format!("{field}: the strategy {strategy} does not know it")),
+                _ => {}
+            }
+        }
+        if let Some(process) = &self.process {
+            process.check(options).map_err(|why| format!("process.{why}"))?;
+        }
+        if let Some(optimize) = &self.optimize {
+            optimize.check().map_err(|why| format!("optimize.{why}"))?;
+        }
+        self.operations(options).map(|_| ())
+    }
+
+    /// The operations that can be told before anything is looked at: all but the chunks of a content.
+    pub(crate) fn operations(&self, options: &BatchOptions) -> Result<Vec<Operation>, String> {
+        let count = self.operations.len().max(self.optimize.as_ref().map_or(0, |o| o.contents.len()));
+        if count > options.operations_per_batch {
+            return Err(format!(
+                "a batch has at most {} operations (operations_per_batch), this one has {count}",
+                options.operations_per_batch
+            ));
+        }
+        let mut positions = HashMap::new();
+        let ids = self.operations.iter().map(|asked| ("operations", &asked.id));
+        let contents = self.optimize.iter().flat_map(|optimize| &optimize.contents);
+        for (n, (field, id)) in ids.chain(contents.map(|one| ("optimize.contents", &one.id))).enumerate() {
+            check_id(id).map_err(|why| format!("{field}[{n}].id: {why}"))?;
+            if positions.insert(id.as_str(), n).is_some() {
+                return Err(format!("{field}[{n}].id: there are two of the id {id:?}"));
+            }
+        }
+        let mut operations = Vec::with_capacity(count);
+        for (n, asked) in self.operations.iter().enumerate() {
+            let operation = asked.operation(self.priority, &positions);
+            operations.push(operation.map_err(|why| format!("operations[{n}].{why}"))?);
+        }
+        for (n, contents) in self.optimize.iter().flat_map(|optimize| &optimize.contents).enumerate() {
+            operations.push(Operation {
+                id: contents.id.clone(),
+                r#type: "optimize",
+                work: Work::Optimize(n),
+                priority: self.priority,
+                needs: vec![],
+                retries: contents.retries,
+            });
+        }
+        check_cycles(&operations)?;
+        Ok(operations)
+    }
+
+    /// What it does to files.
+    pub(crate) fn files(&self, operations: &[Operation]) -> FileUse {
+        let mut used = FileUse::default();
+        for (reads, writes) in operations.iter().map(|operation| operation.work.files()) {
+            used.reads |= reads;
+            used.writes |= writes;
+        }
+        if let Some(process) = &self.process {
+            used.reads |= process.file.is_some();
+            used.writes |= process.to.is_some();
+        }
+        if let Some(optimize) = &self.optimize {
+            used.reads |= optimize.contents.iter().any(|one| one.file.is_some());
+            used.writes |= optimize.to.is_some();
+        }
+        used
+    }
+
+    /// What kind of batch it is.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.strategy {
+            Strategy::ParallelContentProcessing => return "content_processing",
+            Strategy::ResourceOptimization => return "resource_optimization",
+            Strategy::ConcurrentProcessing => {}
+        }
+        let all = |prefix: &str| self.operations.iter().all(|asked| asked.r#type.starts_with(prefix));
+        match () {
+            () if all("files.") => "file_operations",
+            () if all("memory.") => "memory_operations",
+            () if all("agent.") => "agent_operations",
+            () => "mixed_operations",
+        }
+    }
+}
+
+impl Asked {
+    fn operation(&self, usual: Priority, positions: &HashMap<&str, usize>) -> Result<Operation, String> {
+        let (r#type, work) = Work::read(&self.r#type, &self.args)?;
+        if self.retries > MAX_RETRIES {
+            return Err(format!(
+                "retries: an operation is tried again at most {MAX_RETRIES} times (retries)"
+            ));
+        }
+        if self.needs.len() > NEEDS_PER_OPERATION {
+            return Err(format!("needs: at most {NEEDS_PER_OPERATION} (needs_per_operation)"));
+        }
+        let mut needs = Vec::with_capacity(self.needs.len());
+        for need in &self.needs {
+            match positions.get(need.as_str()) {
+                Some(_) if *need == self.id => return Err("needs: it needs itself".into()),
+                Some(position) => needs.push(*position),
+                None => return Err(format!("needs: there is no operation {need:?}")),
+            }
+        }
+        needs.sort_unstable();
+        needs.dedup();
+        let (id, priority) = (self.id.clone(), self.priority.unwrap_or(usual));
+        Ok(Operation { id, r#type, work, priority, needs, retries: self.retries })
+    }
+}
+
+impl Process {
+    fn check(&self, options: &BatchOptions) -> Result<(), String> {
+        match (&self.content, &self.file) {
+            (Some(_), None) => {}
+            (None, Some(file)) => check_path("file", file)?,
+            _ => return Err("content: give either a content or a file".into()),
+        }
+        if !(CHUNK_BYTES..=options.content_bytes).contains(&self.chunk_bytes) {
+            return Err(format!(
+                "chunkBytes: it is {CHUNK_BYTES} to {} (chunk_bytes)",
+                options.content_bytes
+            ));
+        }
+        match (self.operation, &self.pattern) {
+            (ContentOperation::Search, Some(pattern)) => {
+                check_pattern(pattern, self.regex, self.ignore_case, self.max_matches)?;
+            }
+            (ContentOperation::Search, None) => return Err("pattern: a search needs it".into()),
+            (_, Some(_)) => return Err("pattern: only a search has one".into()),
+            (_, None) => {}
+        }
+        match (self.operation, &self.to) {
+            (_, None) => Ok(()),
+            (ContentOperation::Compress, Some(to)) => check_path("to", to),
+            (_, Some(_)) => Err("to: only what is compressed is written".into()),
+        }
+    }
+}
+
+impl Optimize {
+    fn check(&self) -> Result<(), String> {
+        if self.contents.is_empty() {
+            return Err("contents: there are none".into());
+        }
+        if let Some(to) = &self.to {
+            check_path("to", to)?;
+        }
+        for (n, one) in self.contents.iter().enumerate() {
+            let given = [one.content.is_some(), one.file.is_some(), one.memory.is_some()];
+            if given.into_iter().filter(|given| *given).count() != 1 {
+                return Err(format!("contents[{n}]: give one of content, file and memory"));
+            }
+            if let Some(file) = &one.file {
+                check_path(&format!("contents[{n}].file"), file)?;
+            }
+            if one.retries > MAX_RETRIES {
+                return Err(format!("contents[{n}].retries: at most {MAX_RETRIES} (retries)"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An id names a branch of the task, so it has only what such a name may have.
+fn check_id(id: &str) -> Result<(), String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    match !id.is_empty() && id.len() <= ID_BYTES && id.chars().all(legal) {
+        true => Ok(()),
+        false => Err(format!("an id has 1 to {ID_BYTES} letters, digits and -_.: (id_bytes), unlike {id:?}")),
+    }
+}
+
+/// Takes away what needs nothing more, until nothing is left or nothing can be taken.
+fn check_cycles(operations: &[Operation]) -> Result<(), String> {
+    let mut left: Vec<usize> = operations.iter().map(|operation| operation.needs.len()).collect();
+    let dependents = dependents(operations);
+    let mut free: Vec<usize> = (0..operations.len()).filter(|n| left[*n] == 0).collect();
+    let mut taken = 0;
+    while let Some(n) = free.pop() {
+        taken += 1;
+        for dependent in &dependents[n] {
+            left[*dependent] -= 1;
+            if left[*dependent] == 0 {
+                free.push(*dependent);
+            }
+        }
+    }
+    if taken == operations.len() {
+        return Ok(());
+    }
+    // Whatever is left leads into a cycle: following what it needs comes round.
+    let mut seen = HashSet::new();
+    let mut at = (0..operations.len()).find(|n| left[*n] > 0).unwrap_or_default();
+    while seen.insert(at) {
+        at = operations[at].needs.iter().copied().find(|need| left[*need] > 0).unwrap_or(at);
+    }
+    let first = at;
+    let mut cycle = vec![operations[first].id.as_str()];
+    loop {
+        at = operations[at].needs.iter().copied().find(|need| left[*need] > 0).unwrap_or(first);
+        cycle.push(&operations[at].id);
+        if at == first {
+            break;
+        }
+    }
+    Err(format!("needs: operations wait for each other in a circle: {}", cycle.join(" -> ")))
+}
+
+/// For each operation, those that need it.
+pub(crate) fn dependents(operations: &[Operation]) -> Vec<Vec<usize>> {
+    let mut dependents = vec![vec![]; operations.len()];
+    for (n, operation) in operations.iter().enumerate() {
+        for need in &operation.needs {
+            dependents[*need].push(n);
+        }
+    }
+    dependents
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[allow(clippy::needless_pass_by_value, reason = "the cases read better so")]
+    fn refused(value: Value, words: &str) {
+        match Input::read(&value, &BatchOptions::default()) {
+            Ok(_) => panic!("{value} was taken"),
+            Err(why) => assert!(why.contains(words), "{why:?} does not say {words:?}"),
+        }
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "the cases read better so")]
+    fn one(operation: Value) -> Value {
+        json!({ "operations": [operation] })
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let wait =
+            |id: &str, needs: Value| json!({ "id": id, "type": "wait", "args": { "ms": 1 }, "needs": needs });
+        refused(json!({}), "operations: the strategy concurrent_processing needs it");
+        refused(json!({ "operations": [], "colour": 1 }), "unknown field `colour`");
+        refused(
+            one(json!({ "id": "a", "type": "files.burn" })),
+            "operations[0].type: there is no \"files.burn\"",
+        );
+        refused(one(json!({ "id": "a", "type": "wait", "args": { "ms": 1, "x": 2 } })), "unknown field `x`");
+        refused(one(json!({ "id": "a", "type": "wait", "args": { "ms": 60_001 } })), "wait_ms");
+        refused(one(json!({ "id": "a/b", "type": "wait", "args": { "ms": 1 } })), "operations[0].id");
+        refused(one(json!({ "id": "", "type": "wait", "args": { "ms": 1 } })), "id_bytes");
+        refused(json!({ "operations": [wait("a", json!([])), wait("a", json!([]))] }), "two of the id \"a\"");
+        refused(one(wait("a", json!(["b"]))), "operations[0].needs: there is no operation \"b\"");
+        refused(one(wait("a", json!(["a"]))), "it needs itself");
+        let circle = json!({ "operations": [
+            wait("x", json!(["a"])), wait("a", json!(["b"])), wait("b", json!(["c"])), wait("c", json!(["a"])),
+        ] });
+        refused(circle, "in a circle: a -> b -> c -> a");
+        refused(one(json!({ "id": "a", "type": "wait", "args": { "ms": 1 }, "retries": 6 })), "retries");
+        refused(
+            one(json!({ "id": "a", "type": "agent.call", "args": { "agent": "batch", "input": {} } })),
+            "wait for its own place",
+        );
+        let many: Vec<Value> = (0..10_001).map(|n| wait(&n.to_string(), json!([]))).collect();
+        refused(json!({ "operations": many }), "operations_per_batch");
+        refused(json!({ "operations": [], "strategy": "magic" }), "unknown variant `magic`");
+        refused(
+            json!({ "strategy": "parallel_content_processing", "process": { "content": "x", "operation": "hash", "chunkBytes": 1 } }),
+            "process.chunkBytes",
+        );
+        refused(
+            json!({ "strategy": "resource_optimization", "optimize": { "contents": [{ "id": "a" }] } }),
+            "optimize.contents[0]: give one of",
+        );
+        let small = BatchOptions { batch_bytes: 64, ..BatchOptions::default() };
+        let long = one(
+            json!({ "id": "a", "type": "files.write", "args": { "path": "a", "content": "x".repeat(100) } }),
+        );
+        assert!(Input::read(&long, &small).is_err_and(|why| why.contains("batch_bytes")));
+    }
+
+    #[test]
+    fn a_path_that_leads_elsewhere_is_refused_before_anything_is_done() {
+        for path in ["", "/etc/passwd", "../x", "a/../../x", "a/..", "a\0b", &"x".repeat(1_025)] {
+            refused(one(json!({ "id": "a", "type": "files.read", "args": { "path": path } })), "args.path");
+        }
+        refused(
+            one(
+                json!({ "id": "a", "type": "files.search", "args": { "path": "a", "pattern": "(", "regex": true } }),
+            ),
+            "args.pattern",
+        );
+    }
+
+    #[test]
+    fn a_batch_is_called_after_what_is_in_it() {
+        let kind = |types: &[&str]| {
+            let args = |r#type: &str| match r#type {
+                "files.hash" => json!({ "path": "a" }),
+                "memory.get" => json!({ "namespace": "n", "key": "k" }),
+                "agent.call" => json!({ "agent": "echo", "input": "x" }),
+                _ => json!({ "ms": 1 }),
+            };
+            let operations: Vec<Value> = types
+                .iter()
+                .enumerate()
+                .map(|(n, one)| json!({ "id": format!("o{n}"), "type": one, "args": args(one) }))
+                .collect();
+            let input = Input::read(&json!({ "operations": operations }), &BatchOptions::default());
+            input.unwrap_or_else(|why| panic!("{why}")).kind()
+        };
+        assert_eq!(kind(&["files.hash", "files.hash"]), "file_operations");
+        assert_eq!(kind(&["memory.get"]), "memory_operations");
+        assert_eq!(kind(&["agent.call"]), "agent_operations");
+        assert_eq!(kind(&["files.hash", "memory.get"]), "mixed_operations");
+        assert_eq!(kind(&["wait"]), "mixed_operations");
+    }
+}

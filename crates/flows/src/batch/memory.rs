@@ -1,0 +1,103 @@
+//! Operations on the memory bank, in the name of whoever asked for the batch.
+
+use std::time::Duration;
+
+use nuncio_engine::{
+    knowledge::{Expect, Sought},
+    memory::{BankError, Entry, words},
+};
+use serde_json::{Value, json};
+
+use super::{
+    input::{MemoryName, SearchMemory, StoreMemory},
+    operation::{Common, Done, Failure},
+};
+use crate::resource::iso;
+
+/// Entries that a search returns where nothing is said.
+const SEARCH_LIMIT: usize = 10;
+
+impl From<BankError> for Failure {
+    fn from(error: BankError) -> Self {
+        match error {
+            BankError::Engine(error) => error.into(),
+            error => Self::of(error.to_string()),
+        }
+    }
+}
+
+pub(crate) async fn get(common: &Common, name: &MemoryName) -> Result<Done, Failure> {
+    Ok(Done::of(shown(name, &find(common, name).await?)))
+}
+
+/// The bytes of an entry: of a text the text, of anything else its JSON.
+pub(crate) async fn bytes(common: &Common, name: &MemoryName) -> Result<Vec<u8>, Failure> {
+    Ok(match find(common, name).await?.value {
+        Value::String(text) => text.into_bytes(),
+        value => value.to_string().into_bytes(),
+    })
+}
+
+async fn find(common: &Common, name: &MemoryName) -> Result<Entry, Failure> {
+    let found = common.engine.memory().get(&common.caller, &name.namespace, &name.key).await?;
+    found.ok_or_else(|| Failure::of(format!("there is no key {:?} in {:?}", name.key, name.namespace)))
+}
+
+pub(crate) async fn store(common: &Common, store: StoreMemory) -> Result<Done, Failure> {
+    let StoreMemory { namespace, key, value, ttl, expected_version } = store;
+    let expected = match expected_version {
+        None => Expect::Any,
+        Some(0) => Expect::Absent,
+        Some(version) => Expect::Version(version),
+    };
+    let ttl = ttl.map(Duration::from_secs);
+    let memory = common.engine.memory();
+    let stored = match memory.store(&common.caller, &namespace, &key, &value, ttl, expected).await {
+        Ok(stored) => stored.version,
+        // Cut by a crash between the write and its record, an operation is done again: what stands there then is
+        // what it wrote itself.
+        Err(BankError::Moved { found: Some(found) }) if expected_version == Some(found.saturating_sub(1)) => {
+            let there = memory.get(&common.caller, &namespace, &key).await?;
+            match there.filter(|entry| entry.version == found && entry.value == value) {
+                Some(_) => found,
+                None => return Err(BankError::Moved { found: Some(found) }.into()),
+            }
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Done::of(json!({ "namespace": namespace, "key": key, "version": stored })))
+}
+
+pub(crate) async fn delete(common: &Common, name: &MemoryName) -> Result<Done, Failure> {
+    let deleted = common.engine.memory().delete(&common.caller, &name.namespace, &name.key, None).await?;
+    Ok(Done::of(json!({ "namespace": name.namespace, "key": name.key, "deleted": deleted.is_some() })))
+}
+
+pub(crate) async fn search(common: &Common, search: &SearchMemory) -> Result<Done, Failure> {
+    let what = match (&search.pattern, &search.text) {
+        (Some(pattern), _) => Sought::Keys(pattern.clone()),
+        (None, text) => Sought::Words(words(text.as_deref().unwrap_or_default())),
+    };
+    let memory = common.engine.memory();
+    let limit = search.limit.unwrap_or(SEARCH_LIMIT);
+    let found = memory.search(&common.caller, &search.namespace, &what, 1, limit).await?;
+    let results: Vec<Value> = found
+        .results
+        .iter()
+        .map(|(entry, score)| json!({ "key": entry.key, "score": score, "value": entry.value }))
+        .collect();
+    let truncated = found.total > results.len() as u64;
+    let output = json!({ "namespace": search.namespace, "total": found.total, "results": results });
+    Ok(Done { output, truncated })
+}
+
+fn shown(name: &MemoryName, entry: &Entry) -> Value {
+    json!({
+        "namespace": name.namespace,
+        "key": name.key,
+        "value": entry.value,
+        "version": entry.version,
+        "updated": iso(entry.updated),
+        "size": entry.size,
+    })
+}

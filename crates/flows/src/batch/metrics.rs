@@ -1,0 +1,309 @@
+//! What was measured: totals per tenant, kept in the store; and what this node did in the last minute.
+//!
+//! A batch's speed-up is the sum of its operations' times over the time it was at work. Nothing here is estimated
+//! but what says so, and what was not measured is null.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use nuncio_engine::{
+    Engine, Error,
+    clock::Timestamp,
+    knowledge::{Expect, RecordKey, RecordWrite},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::input::Strategy;
+use crate::resource::iso;
+
+const KIND: &str = "batch.totals";
+const ID: &str = "totals";
+/// The window of throughput and latency, in seconds.
+pub const WINDOW_S: i64 = 60;
+
+/// What one batch came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) strategy: Strategy,
+    pub(crate) speedup: Option<f64>,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) bytes: Option<(u64, u64)>,
+}
+
+/// What all batches of a tenant came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Totals {
+    strategies: BTreeMap<Strategy, Sum>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Sum {
+    batches: u64,
+    speedups: u64,
+    speedup_sum: f64,
+    succeeded: u64,
+    failed: u64,
+    bytes_before: u64,
+    bytes_after: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: &Self) {
+        self.batches += other.batches;
+        self.speedups += other.speedups;
+        self.speedup_sum += other.speedup_sum;
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.bytes_before += other.bytes_before;
+        self.bytes_after += other.bytes_after;
+    }
+
+    fn speedup(&self) -> Option<f64> {
+        (self.speedups > 0).then(|| rounded(self.speedup_sum / self.speedups as f64))
+    }
+
+    fn reduction(&self) -> Option<f64> {
+        reduction(self.bytes_before, self.bytes_after)
+    }
+
+    fn success(&self) -> Option<f64> {
+        success_rate(self.succeeded, self.failed)
+    }
+}
+
+/// The share of bytes that are no longer needed.
+pub(crate) fn reduction(before: u64, after: u64) -> Option<f64> {
+    (before > 0).then(|| rounded(1.0 - after as f64 / before as f64))
+}
+
+/// The share of operations that succeeded among those that were tried.
+pub(crate) fn success_rate(succeeded: u64, failed: u64) -> Option<f64> {
+    let tried = succeeded + failed;
+    (tried > 0).then(|| rounded(succeeded as f64 / tried as f64))
+}
+
+/// To three digits after the point: more would not be true.
+pub(crate) fn rounded(value: f64) -> f64 {
+    (value * 1_000.0).round() / 1_000.0
+}
+
+impl Totals {
+    fn add(&mut self, batch: &Measured) {
+        let (before, after) = batch.bytes.unwrap_or_default();
+        self.strategies.entry(batch.strategy).or_default().add(&Sum {
+            batches: 1,
+            speedups: u64::from(batch.speedup.is_some()),
+            speedup_sum: batch.speedup.unwrap_or_default(),
+            succeeded: batch.succeeded,
+            failed: batch.failed,
+            bytes_before: before,
+            bytes_after: after,
+        });
+    }
+
+    /// In the shape of `batchtools://metrics/performance`.
+    pub(crate) fn shown(&self, enabled: bool, now: Timestamp) -> Value {
+        let mut all = Sum::default();
+        self.strategies.values().for_each(|sum| all.add(sum));
+        let mut by_type = json!({});
+        for strategy in Strategy::ALL {
+            let sum = self.strategies.get(&strategy).cloned().unwrap_or_default();
+            by_type[strategy.name()] = match strategy {
+                Strategy::ResourceOptimization => json!({
+                    "count": sum.batches,
+                    "memoryReduction": sum.reduction(),
+                    "successRate": sum.success(),
+                }),
+                _ => json!({
+                    "count": sum.batches,
+                    "averageSpeedup": sum.speedup(),
+                    "successRate": sum.success(),
+                }),
+            };
+        }
+        json!({
+            "overall": {
+                "enabled": enabled,
+                "optimizationsApplied": all.batches,
+                "averageSpeedup": all.speedup(),
+                "memoryReduction": all.reduction(),
+            },
+            "byType": by_type,
+            "timestamp": iso(now),
+        })
+    }
+
+    /// Bytes before and after, of all batches that measured them.
+    pub(crate) fn bytes(&self) -> Option<(u64, u64)> {
+        let mut all = Sum::default();
+        self.strategies.values().for_each(|sum| all.add(sum));
+        (all.bytes_before > 0).then_some((all.bytes_before, all.bytes_after))
+    }
+}
+
+fn key(tenant: &str) -> RecordKey {
+    RecordKey::new(tenant, KIND, ID)
+}
+
+/// The totals of a tenant, their version, and when they last changed.
+pub(crate) async fn totals(engine: &Engine, tenant: &str) -> Result<(Totals, u64, Timestamp), Error> {
+    let record = engine.store().knowledge().record(&key(tenant), engine.clock().now()).await?;
+    let Some(record) = record else { return Ok((Totals::default(), 0, Timestamp::default())) };
+    let totals = serde_json::from_slice(&record.body)
+        .map_err(|error| Error::Internal(format!("the totals of batches cannot be read back: {error}")))?;
+    Ok((totals, record.version, record.updated_at))
+}
+
+/// The write that adds a batch to the totals, as they stand now.
+pub(crate) async fn added(engine: &Engine, tenant: &str, batch: &Measured) -> Result<RecordWrite, Error> {
+    let (mut totals, version, _) = totals(engine, tenant).await?;
+    totals.add(batch);
+    Ok(RecordWrite {
+        key: key(tenant),
+        body: Some(serde_json::to_vec(&totals).unwrap_or_default().into()),
+        expected: if version == 0 { Expect::Absent } else { Expect::Version(version) },
+        expires_at: None,
+        now: engine.clock().now(),
+    })
+}
+
+/// What this node did lately, and how long each type of operation takes here.
+#[derive(Default)]
+pub(crate) struct Meter {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Per tenant, one entry a second.
+    windows: HashMap<String, VecDeque<Second>>,
+    /// Per type: how many, and their milliseconds.
+    types: HashMap<&'static str, (u64, f64)>,
+}
+
+struct Second {
+    second: i64,
+    count: u64,
+    ms: f64,
+}
+
+impl Meter {
+    /// Notes an operation that was done.
+    pub(crate) fn note(&self, tenant: &str, r#type: &'static str, ms: f64, now: Timestamp) {
+        let mut seen = self.lock();
+        let (count, sum) = seen.types.entry(r#type).or_default();
+        *count += 1;
+        *sum += ms;
+        let second = now.0.div_euclid(1_000);
+        seen.windows.retain(|_, window| window.back().is_some_and(|last| last.second > second - WINDOW_S));
+        let window = seen.windows.entry(tenant.to_owned()).or_default();
+        while window.front().is_some_and(|first| first.second <= second - WINDOW_S) {
+            window.pop_front();
+        }
+        match window.back_mut().filter(|last| last.second >= second) {
+            Some(last) => {
+                last.count += 1;
+                last.ms += ms;
+            }
+            None => window.push_back(Second { second, count: 1, ms }),
+        }
+    }
+
+    /// Operations a second and their mean time, over the last minute or since the first of them within it.
+    pub(crate) fn throughput(&self, tenant: &str, now: Timestamp) -> (Option<f64>, Option<f64>) {
+        let seen = self.lock();
+        let second = now.0.div_euclid(1_000);
+        let recent = |one: &&Second| one.second > second - WINDOW_S;
+        let window = seen.windows.get(tenant);
+        let mut within = window.into_iter().flatten().filter(recent).peekable();
+        let Some(first) = within.peek().map(|first| first.second) else { return (None, None) };
+        let (count, ms) = within.fold((0, 0.0), |(count, ms), one| (count + one.count, ms + one.ms));
+        let span = (second - first + 1).clamp(1, WINDOW_S);
+        (Some(rounded(count as f64 / span as f64)), Some(rounded(ms / count as f64)))
+    }
+
+    /// How long operations of these types will take, so many at a time; `None` where one of them was never done
+    /// here.
+    pub(crate) fn estimate<'a>(
+        &self,
+        remaining: impl IntoIterator<Item = (&'a str, u64)>,
+        at_once: usize,
+    ) -> Option<f64> {
+        let seen = self.lock();
+        let mut sum = 0.0;
+        for (r#type, count) in remaining.into_iter().filter(|(_, count)| *count > 0) {
+            let (measured, ms) = seen.types.get(r#type)?;
+            sum += ms / *measured as f64 * count as f64;
+        }
+        Some((sum / at_once.max(1) as f64).round())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_measured_is_null() {
+        let shown = Totals::default().shown(true, Timestamp(0));
+        assert_eq!(shown["overall"]["averageSpeedup"], Value::Null);
+        assert_eq!(shown["overall"]["memoryReduction"], Value::Null);
+        assert_eq!(shown["byType"]["concurrent_processing"]["successRate"], Value::Null);
+        assert_eq!(shown["overall"]["optimizationsApplied"], 0);
+        let meter = Meter::default();
+        assert_eq!(meter.throughput("home", Timestamp(0)), (None, None));
+        assert_eq!(meter.estimate([("wait", 3)], 5), None);
+        assert_eq!(meter.estimate([("wait", 0)], 5), Some(0.0), "nothing remains");
+    }
+
+    #[test]
+    fn totals_are_means_of_what_was_measured() {
+        let mut totals = Totals::default();
+        let batch = |strategy, speedup, succeeded, failed, bytes| Measured {
+            strategy,
+            speedup,
+            succeeded,
+            failed,
+            bytes,
+        };
+        totals.add(&batch(Strategy::ConcurrentProcessing, Some(4.0), 9, 1, None));
+        totals.add(&batch(Strategy::ConcurrentProcessing, Some(2.0), 10, 0, None));
+        totals.add(&batch(Strategy::ConcurrentProcessing, None, 0, 0, None));
+        totals.add(&batch(Strategy::ResourceOptimization, Some(3.0), 1, 0, Some((1_000, 250))));
+        let shown = totals.shown(true, Timestamp(0));
+        let concurrent = &shown["byType"]["concurrent_processing"];
+        assert_eq!(
+            (concurrent["count"].as_u64(), concurrent["averageSpeedup"].as_f64()),
+            (Some(3), Some(3.0))
+        );
+        assert_eq!(concurrent["successRate"].as_f64(), Some(0.95));
+        assert_eq!(shown["byType"]["resource_optimization"]["memoryReduction"].as_f64(), Some(0.75));
+        assert_eq!(shown["overall"]["averageSpeedup"].as_f64(), Some(3.0));
+        assert_eq!(shown["overall"]["optimizationsApplied"].as_u64(), Some(4));
+    }
+
+    #[test]
+    fn the_window_moves_on_and_is_each_tenants_own() {
+        let meter = Meter::default();
+        let at = |seconds: i64| Timestamp(seconds * 1_000);
+        for second in 0..10 {
+            meter.note("a", "wait", 20.0, at(second));
+            meter.note("a", "wait", 40.0, at(second));
+        }
+        assert_eq!(meter.throughput("a", at(9)), (Some(2.0), Some(30.0)));
+        assert_eq!(meter.throughput("b", at(9)), (None, None));
+        assert_eq!(meter.throughput("a", at(19)), (Some(1.0), Some(30.0)));
+        assert_eq!(meter.throughput("a", at(64)).0, Some(0.167), "ten of twenty are out of the window");
+        assert_eq!(meter.throughput("a", at(100)), (None, None));
+        assert_eq!(meter.estimate([("wait", 10)], 5), Some(60.0));
+        assert_eq!(meter.estimate([("wait", 10), ("files.read", 1)], 5), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! Doing one operation: what it comes to, and whether it is worth another try.
+
+use std::{path::PathBuf, sync::Arc};
+
+use nuncio_engine::{
+    AgentError, Caller, Engine, Message, Part, Role, StepContext, TaskContext,
+    access::{Action, HOME_TENANT, Kind},
+    guard::Access,
+    task::State,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    BatchOptions, content,
+    files::Folder,
+    input::{CallAgent, Input, Operation, Work},
+    memory,
+};
+
+/// An operation that was done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) output: Value,
+    /// Whether the output is only a part of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) truncated: bool,
+}
+
+impl Done {
+    pub(crate) fn of(output: Value) -> Self {
+        Self { output, ..Self::default() }
+    }
+}
+
+/// An operation that was not done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) why: String,
+    /// When another try is worth it, in milliseconds; `None`: never.
+    pub(crate) again: Option<u64>,
+}
+
+impl Failure {
+    /// Another try may come to something else.
+    pub(crate) fn of(why: impl Into<String>) -> Self {
+        Self { why: why.into(), again: Some(0) }
+    }
+
+    /// Another try would come to the same.
+    pub(crate) fn lasting(why: impl Into<String>) -> Self {
+        Self { why: why.into(), again: None }
+    }
+}
+
+impl From<nuncio_engine::Error> for Failure {
+    fn from(error: nuncio_engine::Error) -> Self {
+        use nuncio_engine::Error;
+        match &error {
+            Error::TooFast { retry_after, .. } | Error::Busy { retry_after, .. } => {
+                Self { again: Some(retry_after.as_millis() as u64), why: error.to_string() }
+            }
+            Error::Forbidden(_) | Error::NoSuchAgent(_) => Self::lasting(error.to_string()),
+            _ => Self::of(error.to_string()),
+        }
+    }
+}
+
+/// What every operation of a batch has in common.
+pub(crate) struct Common {
+    pub(crate) engine: Engine,
+    pub(crate) caller: Caller,
+    pub(crate) input: Input,
+    pub(crate) options: BatchOptions,
+    pub(crate) batch: String,
+    /// Contents that are compressed already, by their hash.
+    pub(crate) compressed: content::Compressed,
+}
+
+impl Common {
+    /// The folder that the caller's tenant has for files.
+    pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
+        files_dir(&self.options, &self.caller).map_err(Failure::lasting)
+    }
+
+    /// Does blocking work with the folder, elsewhere.
+    async fn in_folder<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Folder, &Self) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let folder = self.folder()?;
+        let common = Arc::clone(self);
+        blocking(move || work(&Folder::open(&folder, &common.options)?, &common)).await
+    }
+}
+
+/// The folder for the files of a caller, or why there is none.
+pub(crate) fn files_dir(options: &BatchOptions, caller: &Caller) -> Result<PathBuf, String> {
+    let tenant = caller.tenant();
+    let folder = match tenant {
+        HOME_TENANT => options.files_dir.clone(),
+        tenant => options.tenant_files.get(tenant).cloned(),
+    };
+    folder.ok_or_else(|| match tenant {
+        HOME_TENANT => "no folder for files is configured (files_dir): an operator sets it".into(),
+        _ => {
+            "no folder for the files of this tenant is configured (tenant_files): an operator sets it".into()
+        }
+    })
+}
+
+/// Runs what blocks where blocking is allowed.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Failure::of(format!("the operation broke: {error}"))))
+}
+
+/// Does one operation. An error of the outer kind ends the batch's run: it is canceled, or cut.
+pub(crate) async fn perform(
+    common: &Arc<Common>,
+    operation: &Operation,
+    attempt: u32,
+    cx: &TaskContext,
+    step: &StepContext,
+) -> Result<Result<Done, Failure>, AgentError> {
+    let done = match operation.work.clone() {
+        Work::Read(read) => common.in_folder(move |folder, _| folder.read(&read)).await,
+        Work::Write(write) => common.in_folder(move |folder, _| folder.write(&write)).await,
+        Work::Copy(copy) => common.in_folder(move |folder, _| folder.copy(&copy)).await,
+        Work::Hash(hash) => common.in_folder(move |folder, _| folder.hash(&hash)).await,
+        Work::Search(search) => common.in_folder(move |folder, _| folder.search(&search)).await,
+        Work::MemoryGet(name) => memory::get(common, &name).await,
+        Work::MemoryStore(store) => memory::store(common, store).await,
+        Work::MemoryDelete(name) => memory::delete(common, &name).await,
+        Work::MemorySearch(search) => memory::search(common, &search).await,
+        Work::Call(call) => return self::call(common, operation, &call, attempt, cx).await,
+        Work::Wait(wait) => {
+            step.sleep(std::time::Duration::from_millis(wait.ms)).await?;
+            Ok(Done::of(json!({ "ms": wait.ms })))
+        }
+        Work::Chunk(from, bytes) => content::chunk(common, &operation.id, from, bytes).await,
+        Work::Optimize(n) => content::optimize(common, n).await,
+    };
+    Ok(done.map(|done| bounded(done, common.options.operation_output_bytes)))
+}
+
+/// Calls an agent as a task of its own. The call has a branch to itself, so that a batch that is taken up again
+/// finds the same task, and this attempt is one step whatever it does.
+async fn call(
+    common: &Common,
+    operation: &Operation,
+    call: &CallAgent,
+    attempt: u32,
+    cx: &TaskContext,
+) -> Result<Result<Done, Failure>, AgentError> {
+    if let Err(error) = allow_call(common, &call.agent) {
+        return Ok(Err(error.into()));
+    }
+    let part = match &call.input {
+        Value::String(text) => Part::text(text.clone()),
+        data => Part::data(data.clone()),
+    };
+    // No id has a `~` in it.
+    let branch = cx.branch(&format!("{}~call{attempt}", operation.id));
+    let task = match branch.call(&call.agent, Message::of("", Role::User, vec![part])).await {
+        Ok(task) => task,
+        Err(AgentError::Failed(why)) => return Ok(Err(Failure::of(why))),
+        Err(error) => return Err(error),
+    };
+    let said = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
+    if task.state != State::Completed {
+        let why = match said.is_empty() {
+            true => format!("the task {} ended as {:?}", task.origin.id, task.state),
+            false => format!("the task {} ended as {:?}: {said}", task.origin.id, task.state),
+        };
+        return Ok(Err(Failure::of(why)));
+    }
+    let mut output = json!({ "taskId": task.origin.id.to_string() });
+    if !said.is_empty() {
+        output["text"] = json!(said);
+    }
+    let artifacts: Vec<Value> = task
+        .artifacts
+        .iter()
+        .map(|artifact| {
+            let texts: Vec<&str> = artifact.parts.iter().filter_map(Part::as_text).collect();
+            let data: Vec<&Value> = artifact
+                .parts
+                .iter()
+                .filter_map(|part| match &part.content {
+                    nuncio_engine::Content::Data(value) => Some(value),
+                    _ => None,
+                })
+                .collect();
+            let mut one = json!({ "id": artifact.id });
+            if !texts.is_empty() {
+                one["text"] = json!(texts.concat());
+            }
+            if !data.is_empty() {
+                one["data"] = json!(data);
+            }
+            one
+        })
+        .collect();
+    if !artifacts.is_empty() {
+        output["artifacts"] = json!(artifacts);
+    }
+    Ok(Ok(bounded(Done::of(output), common.options.operation_output_bytes)))
+}
+
+/// A call out of a task asks nobody, so this does.
+fn allow_call(common: &Common, agent: &str) -> Result<(), nuncio_engine::Error> {
+    let access = Access {
+        action: Action::Execute,
+        kind: Kind::A2a,
+        name: agent,
+        operation: "task.send",
+        resource: &format_args!("a2a://agents/{agent}"),
+    };
+    common.engine.allow(&common.caller, &access)
+}
+
+/// An output that is too large is left out: the operation was done, and says so.
+fn bounded(done: Done, most: usize) -> Done {
+    // A file's content is cut to its cap; what stands around it does not count.
+    match nuncio_engine::content::json_size(&done.output) > most + 4_096 {
+        true => Done { output: Value::Null, truncated: true },
+        false => done,
+    }
+}

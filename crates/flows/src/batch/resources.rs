@@ -1,0 +1,168 @@
+//! `batchtools://…`: what was measured, what waits, and how the batch engine works.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    Caller, Engine, Surface,
+    access::{Action, Kind},
+    clock::Timestamp,
+    guard::Access,
+    surface::{HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said},
+};
+use serde_json::{Value, json};
+
+use super::{Core, METRICS_URI, NAME, QUEUE_URI, SETTINGS_URI, control, metrics, schemas};
+use crate::resource::{About, CachePolicy, content, iso, profile};
+
+/// One of the three.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Performance,
+    Queue,
+    Settings,
+}
+
+struct BatchResource {
+    shown: Shown,
+    core: Arc<Core>,
+    engine: Engine,
+}
+
+/// Offers them on a surface.
+pub(crate) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) {
+    for shown in [Shown::Performance, Shown::Queue, Shown::Settings] {
+        surface.add_resource(BatchResource { shown, core: Arc::clone(core), engine: engine.clone() });
+    }
+}
+
+impl Shown {
+    fn uri(self) -> &'static str {
+        match self {
+            Self::Performance => METRICS_URI,
+            Self::Queue => QUEUE_URI,
+            Self::Settings => SETTINGS_URI,
+        }
+    }
+
+    fn schema(self) -> &'static str {
+        match self {
+            Self::Performance => schemas::PERFORMANCE,
+            Self::Queue => schemas::QUEUE,
+            Self::Settings => schemas::SETTINGS,
+        }
+    }
+
+    fn policy(self) -> CachePolicy {
+        match self {
+            Self::Queue => CachePolicy::Realtime,
+            Self::Performance | Self::Settings => CachePolicy::Dynamic,
+        }
+    }
+}
+
+#[async_trait]
+impl Resource for BatchResource {
+    fn profile(&self) -> ResourceProfile {
+        let (name, description) = match self.shown {
+            Shown::Performance => (
+                "batch_performance",
+                "What the batches of your tenant came to: speed-up, success and memory saved, as measured.",
+            ),
+            Shown::Queue => (
+                "batch_queue",
+                "The batches of your tenant that have not ended, and what this node did in the last minute.",
+            ),
+            Shown::Settings => ("batch_settings", "How the batch engine works; batch_configure changes it."),
+        };
+        profile(self.shown.uri(), name, description, self.shown.policy())
+    }
+
+    async fn read(&self, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError> {
+        let (caller, uri) = (&request.caller, self.shown.uri());
+        allow(&self.engine, caller, Action::Read, "batch.read", uri)?;
+        self.core.load(&self.engine).await;
+        let (value, modified) = match self.shown {
+            Shown::Performance => self.performance(caller).await?,
+            Shown::Queue => (queue(&self.core, &self.engine, caller).await?, self.engine.clock().now()),
+            Shown::Settings => {
+                let known = self.core.known().clone();
+                let value = serde_json::to_value(&known.settings);
+                (value.map_err(|error| HandlerError::Internal(error.to_string()))?, known.changed_at)
+            }
+        };
+        let about = About {
+            kind: Kind::Batchtools,
+            name: NAME,
+            schema: self.shown.schema(),
+            modified,
+            policy: self.shown.policy(),
+        };
+        let surface = self.engine.catalog().surface();
+        Ok(Said::Done(vec![content(surface, caller, uri, &about, &value)]))
+    }
+}
+
+impl BatchResource {
+    async fn performance(&self, caller: &Caller) -> Result<(Value, Timestamp), HandlerError> {
+        let (totals, _, modified) = metrics::totals(&self.engine, caller.tenant()).await?;
+        let enabled = self.core.settings().enabled;
+        Ok((totals.shown(enabled, self.engine.clock().now()), modified))
+    }
+}
+
+/// In the shape of `batchtools://queue/status`.
+async fn queue(core: &Core, engine: &Engine, caller: &Caller) -> Result<Value, HandlerError> {
+    let cap = core.settings().max_concurrency;
+    let batches = control::list(engine, Some(caller.tenant())).await?;
+    let active = batches.iter().filter(|(_, batch)| batch.began_at.is_some() && !batch.paused).count();
+    let shown: Vec<Value> = batches
+        .iter()
+        .map(|(id, batch)| {
+            json!({
+                "id": id.to_string(),
+                "type": batch.kind,
+                "priority": batch.priority.name(),
+                "estimatedDuration": estimate(core, *id, batch, cap),
+                "startTime": batch.began_at.map(iso),
+            })
+        })
+        .collect();
+    let (per_second, latency) = core.meter.throughput(caller.tenant(), engine.clock().now());
+    Ok(json!({
+        "queueSize": batches.len() - active,
+        "activeBatches": active,
+        "maxConcurrency": cap,
+        "operations": shown,
+        "throughput": { "operationsPerSecond": per_second, "averageLatency": latency },
+    }))
+}
+
+/// How long a batch will take, as far as its remaining operations are known here and were measured.
+pub(crate) fn estimate(
+    core: &Core,
+    id: nuncio_engine::TaskId,
+    batch: &control::Control,
+    cap: usize,
+) -> Option<f64> {
+    if let Some(live) = core.live(id) {
+        return core.meter.estimate(live.tally().remaining, cap);
+    }
+    // At work on another node: what remains is not known here.
+    if batch.began_at.is_some() || batch.types.is_empty() {
+        return None;
+    }
+    core.meter.estimate(batch.types.iter().map(|(name, count)| (name.as_str(), *count)), cap)
+}
+
+/// Lets a caller through to the batch engine.
+pub(crate) fn allow(
+    engine: &Engine,
+    caller: &Caller,
+    action: Action,
+    operation: &'static str,
+    uri: &str,
+) -> Result<(), HandlerError> {
+    let access = Access { action, kind: Kind::Batchtools, name: NAME, operation, resource: &uri };
+    Ok(engine.allow(caller, &access)?)
+}

@@ -1,0 +1,332 @@
+//! Who may begin now: one queue of operations for all batches of this process, under one cap.
+//!
+//! A place is given by priority, then by arrival. The cap may change at any time: raised, more begin at once;
+//! lowered, nothing begins until enough have ended. A batch may have a cap of its own below that one, and may be
+//! paused; its operations keep their position in the queue meanwhile. The queue also holds each batch's watch: how
+//! long the batch has been at work in this process.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nuncio_engine::TaskId;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{oneshot, watch};
+
+/// What goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    /// After everything else.
+    Low,
+    /// As most things.
+    #[default]
+    Normal,
+    /// Before everything else.
+    High,
+}
+
+impl Priority {
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::High => "high",
+        }
+    }
+}
+
+/// The position of a request: what comes first is served first.
+type Position = (Reverse<Priority>, u64);
+
+/// Gives places to operations. One per process.
+pub(crate) struct Scheduler {
+    state: Mutex<State>,
+    cap: watch::Sender<usize>,
+}
+
+struct State {
+    running: usize,
+    arrived: u64,
+    waiting: BTreeMap<Position, Waiter>,
+    batches: HashMap<TaskId, Entered>,
+}
+
+struct Waiter {
+    batch: TaskId,
+    told: oneshot::Sender<()>,
+}
+
+/// A batch that is at work here.
+struct Entered {
+    /// Which of the runs of the batch it is: a new one may begin before the old one is gone.
+    serial: u64,
+    own_cap: usize,
+    running: usize,
+    paused: bool,
+    stopwatch: Stopwatch,
+}
+
+impl Scheduler {
+    pub(crate) fn new(cap: usize) -> Arc<Self> {
+        let state = State { running: 0, arrived: 0, waiting: BTreeMap::new(), batches: HashMap::new() };
+        Arc::new(Self { state: Mutex::new(state), cap: watch::Sender::new(cap) })
+    }
+
+    /// The cap, and its changes.
+    pub(crate) fn cap(&self) -> watch::Receiver<usize> {
+        self.cap.subscribe()
+    }
+
+    /// Changes the cap, at once.
+    pub(crate) fn set_cap(&self, cap: usize) {
+        self.cap.send_replace(cap.max(1));
+        self.give(&mut self.lock());
+    }
+
+    /// Lets a batch ask for places, until the guard is dropped.
+    pub(crate) fn enter(self: &Arc<Self>, batch: TaskId, own_cap: usize, paused: bool) -> Seat {
+        let mut state = self.lock();
+        state.arrived += 1;
+        let serial = state.arrived;
+        let entered = Entered { serial, own_cap, running: 0, paused, stopwatch: Stopwatch::default() };
+        state.batches.insert(batch, entered);
+        Seat { scheduler: Arc::clone(self), batch, serial }
+    }
+
+    /// Pauses a batch or lets it go on. False where it is not at work here.
+    pub(crate) fn set_paused(&self, batch: TaskId, paused: bool) -> bool {
+        let mut state = self.lock();
+        let Some(entered) = state.batches.get_mut(&batch) else { return false };
+        entered.paused = paused;
+        entered.keep_time();
+        self.give(&mut state);
+        true
+    }
+
+    /// The batches that are at work here.
+    pub(crate) fn batches(&self) -> Vec<TaskId> {
+        self.lock().batches.keys().copied().collect()
+    }
+
+    /// Gives every free place to whoever is first among those who may have it.
+    fn give(&self, state: &mut State) {
+        let cap = *self.cap.borrow();
+        let State { running, waiting, batches, .. } = state;
+        while *running < cap {
+            let free = |waiter: &Waiter| {
+                let entered = batches.get(&waiter.batch);
+                entered.is_some_and(|entered| !entered.paused && entered.running < entered.own_cap)
+            };
+            let Some(position) = waiting.iter().find(|(_, waiter)| free(waiter)).map(|(at, _)| *at) else {
+                return;
+            };
+            let Some(waiter) = waiting.remove(&position) else { return };
+            *running += 1;
+            if let Some(entered) = batches.get_mut(&waiter.batch) {
+                entered.running += 1;
+                entered.stopwatch.begun = true;
+                entered.keep_time();
+            }
+            // Whoever has gone meanwhile gives the place back when it is dropped.
+            let _ = waiter.told.send(());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entered {
+    /// The watch runs from the first operation on, but not while the batch is paused and nothing of it runs.
+    fn keep_time(&mut self) {
+        let runs = self.running > 0 || !self.paused;
+        self.stopwatch.run(runs && self.stopwatch.begun);
+    }
+}
+
+/// A batch's seat at the scheduler.
+pub(crate) struct Seat {
+    scheduler: Arc<Scheduler>,
+    batch: TaskId,
+    serial: u64,
+}
+
+impl Seat {
+    /// Waits for a place. Dropped meanwhile, it is as if nobody had asked.
+    pub(crate) async fn place(&self, priority: Priority) -> Place {
+        let (told, given) = oneshot::channel();
+        let place = {
+            let mut state = self.scheduler.lock();
+            state.arrived += 1;
+            let position = (Reverse(priority), state.arrived);
+            state.waiting.insert(position, Waiter { batch: self.batch, told });
+            self.scheduler.give(&mut state);
+            Place { scheduler: Arc::clone(&self.scheduler), batch: self.batch, position }
+        };
+        // An error says that the batch has left the scheduler; then nobody is there to use the place.
+        if given.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        place
+    }
+
+    /// How many operations of the batch run now.
+    pub(crate) fn running(&self) -> usize {
+        self.scheduler.lock().batches.get(&self.batch).map_or(0, |entered| entered.running)
+    }
+
+    /// How long the batch has been at work in this phase.
+    pub(crate) fn worked(&self) -> Duration {
+        self.scheduler.lock().batches.get(&self.batch).map_or(Duration::ZERO, |e| e.stopwatch.elapsed())
+    }
+
+    /// Begins to count anew, from the next operation on.
+    pub(crate) fn next_phase(&self) {
+        if let Some(entered) = self.scheduler.lock().batches.get_mut(&self.batch) {
+            entered.stopwatch = Stopwatch::default();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut state = self.scheduler.lock();
+        if state.batches.get(&self.batch).is_some_and(|entered| entered.serial == self.serial) {
+            state.batches.remove(&self.batch);
+        }
+    }
+}
+
+/// The right to run one operation, or a position in the queue for it.
+pub(crate) struct Place {
+    scheduler: Arc<Scheduler>,
+    batch: TaskId,
+    position: Position,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.scheduler.lock();
+        if state.waiting.remove(&self.position).is_some() {
+            return;
+        }
+        state.running -= 1;
+        if let Some(entered) = state.batches.get_mut(&self.batch) {
+            entered.running = entered.running.saturating_sub(1);
+            entered.keep_time();
+        }
+        self.scheduler.give(&mut state);
+    }
+}
+
+/// Time that can be stopped.
+#[derive(Default)]
+struct Stopwatch {
+    begun: bool,
+    since: Option<Instant>,
+    before: Duration,
+}
+
+impl Stopwatch {
+    fn run(&mut self, runs: bool) {
+        match (runs, self.since) {
+            (true, None) => self.since = Some(Instant::now()),
+            (false, Some(since)) => {
+                self.before += since.elapsed();
+                self.since = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.before + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn batch(n: u128) -> TaskId {
+        TaskId(Uuid::from_u128(n))
+    }
+
+    #[test]
+    fn places_go_by_priority_and_then_by_arrival() {
+        let scheduler = Scheduler::new(1);
+        let seat = scheduler.enter(batch(1), usize::MAX, false);
+        let first = seat.place(Priority::Low).now_or_never().expect("there is a place");
+        let mut low = Box::pin(seat.place(Priority::Low));
+        let mut early = Box::pin(seat.place(Priority::Normal));
+        let mut late = Box::pin(seat.place(Priority::Normal));
+        let mut high = Box::pin(seat.place(Priority::High));
+        for asked in [&mut low, &mut early, &mut late, &mut high] {
+            assert!(asked.now_or_never().is_none(), "the only place is taken");
+        }
+        drop(first);
+        for (name, asked) in [("high", high), ("early", early), ("late", late), ("low", low)] {
+            drop(asked.now_or_never().unwrap_or_else(|| panic!("it is the turn of {name}")));
+        }
+    }
+
+    #[test]
+    fn the_cap_moves_both_ways_at_once() {
+        let scheduler = Scheduler::new(1);
+        let seat = scheduler.enter(batch(1), usize::MAX, false);
+        let one = seat.place(Priority::Normal).now_or_never().expect("a place");
+        let mut two = Box::pin(seat.place(Priority::Normal));
+        let mut three = Box::pin(seat.place(Priority::Normal));
+        assert!((&mut two).now_or_never().is_none());
+        scheduler.set_cap(2);
+        let two = two.now_or_never().expect("raised, one more begins");
+        assert!((&mut three).now_or_never().is_none());
+        scheduler.set_cap(1);
+        drop(one);
+        assert!((&mut three).now_or_never().is_none(), "lowered, nothing begins until it is below");
+        drop(two);
+        assert!(three.now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_paused_batch_and_one_at_its_own_cap_let_others_pass() {
+        let scheduler = Scheduler::new(3);
+        let (paused, narrow) =
+            (scheduler.enter(batch(1), usize::MAX, true), scheduler.enter(batch(2), 1, false));
+        let mut held = Box::pin(paused.place(Priority::High));
+        assert!((&mut held).now_or_never().is_none(), "it is paused");
+        let one = narrow.place(Priority::Low).now_or_never().expect("it passes the paused one");
+        let mut two = Box::pin(narrow.place(Priority::Low));
+        assert!((&mut two).now_or_never().is_none(), "its own cap is 1");
+        assert!(scheduler.set_paused(batch(1), false));
+        assert!(held.now_or_never().is_some());
+        drop(one);
+        assert!(two.now_or_never().is_some());
+        assert!(!scheduler.set_paused(batch(3), true), "there is none");
+    }
+
+    #[test]
+    fn whoever_stops_waiting_leaves_nothing_behind() {
+        let scheduler = Scheduler::new(1);
+        let seat = scheduler.enter(batch(1), usize::MAX, false);
+        let held = seat.place(Priority::Normal).now_or_never().expect("a place");
+        let mut gone = Box::pin(seat.place(Priority::High));
+        assert!((&mut gone).now_or_never().is_none());
+        let mut given = Box::pin(seat.place(Priority::Normal));
+        assert!((&mut given).now_or_never().is_none());
+        drop(gone);
+        drop(held);
+        // Given, but dropped before it was looked at.
+        drop(given);
+        assert!(seat.place(Priority::Low).now_or_never().is_some());
+    }
+}

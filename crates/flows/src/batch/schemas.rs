@@ -1,0 +1,366 @@
+//! The JSON Schemas of what the batch engine takes and shows.
+
+use nuncio_engine::Surface;
+use serde_json::{Value, json};
+
+use super::{
+    BatchOptions,
+    input::{
+        CHUNK_BYTES, ID_BYTES, MATCHES, MAX_RETRIES, NEEDS_PER_OPERATION, PATH_BYTES, PATTERN_BYTES,
+        Strategy, TYPES,
+    },
+    settings::{MAX_CONCURRENCY, MAX_QUEUE},
+};
+
+/// The name of the schema of `batchtools://metrics/performance`.
+pub(crate) const PERFORMANCE: &str = "batchtools-performance";
+/// The name of the schema of `batchtools://queue/status`.
+pub(crate) const QUEUE: &str = "batchtools-queue";
+/// The name of the schema of `batchtools://config/settings`.
+pub(crate) const SETTINGS: &str = "batchtools-settings";
+
+/// Publishes the schemas of the resources.
+pub(crate) fn publish(surface: &Surface) {
+    surface.add_schema(PERFORMANCE, performance());
+    surface.add_schema(QUEUE, queue());
+    surface.add_schema(SETTINGS, settings(true));
+}
+
+fn closed(properties: Value, required: &[&str]) -> Value {
+    let mut schema = json!({ "type": "object", "required": required, "additionalProperties": false });
+    schema["properties"] = properties;
+    schema
+}
+
+fn strategies() -> Vec<&'static str> {
+    Strategy::ALL.iter().map(|strategy| strategy.name()).collect()
+}
+
+fn share() -> Value {
+    json!({ "type": ["number", "null"], "minimum": 0, "maximum": 1 })
+}
+
+fn performance() -> Value {
+    let count = json!({ "type": "integer", "minimum": 0 });
+    let speedup = json!({ "type": ["number", "null"], "minimum": 0 });
+    // Compressed, a content may be larger than before; it is then kept as it was.
+    let faster = closed(
+        json!({ "count": count, "averageSpeedup": speedup, "successRate": share() }),
+        &["count", "averageSpeedup", "successRate"],
+    );
+    let smaller = closed(
+        json!({ "count": count, "memoryReduction": { "type": ["number", "null"], "maximum": 1 }, "successRate": share() }),
+        &["count", "memoryReduction", "successRate"],
+    );
+    let mut schema = closed(
+        json!({
+            "overall": closed(
+                json!({
+                    "enabled": { "type": "boolean" },
+                    "optimizationsApplied": { "type": "integer", "minimum": 0, "description": "Batches that ended." },
+                    "averageSpeedup": speedup,
+                    "memoryReduction": { "type": ["number", "null"], "maximum": 1 },
+                }),
+                &["enabled", "optimizationsApplied", "averageSpeedup", "memoryReduction"],
+            ),
+            "byType": closed(
+                json!({
+                    "concurrent_processing": faster,
+                    "parallel_content_processing": faster,
+                    "resource_optimization": smaller,
+                }),
+                &strategies(),
+            ),
+            "timestamp": { "type": "string", "format": "date-time" },
+        }),
+        &["overall", "byType", "timestamp"],
+    );
+    schema["description"] = json!("What the batches of the tenant came to. Null: not measured.");
+    schema
+}
+
+fn queue() -> Value {
+    let operation = closed(
+        json!({
+            "id": { "type": "string" },
+            "type": { "enum": [
+                "file_operations", "memory_operations", "agent_operations", "mixed_operations",
+                "content_processing", "resource_optimization",
+            ] },
+            "priority": { "enum": ["high", "normal", "low"] },
+            "estimatedDuration": {
+                "type": ["number", "null"],
+                "description": "Milliseconds, from how long such operations took here; null where none was measured.",
+            },
+            "startTime": { "type": ["string", "null"], "description": "When its first operation began." },
+        }),
+        &["id", "type", "priority", "estimatedDuration", "startTime"],
+    );
+    closed(
+        json!({
+            "queueSize": { "type": "integer", "minimum": 0, "description": "Batches that wait or are paused." },
+            "activeBatches": { "type": "integer", "minimum": 0 },
+            "maxConcurrency": { "type": "integer", "minimum": 1 },
+            "operations": { "type": "array", "items": operation },
+            "throughput": closed(
+                json!({
+                    "operationsPerSecond": { "type": ["number", "null"] },
+                    "averageLatency": { "type": ["number", "null"], "description": "Milliseconds from the begin to the end of an operation." },
+                }),
+                &["operationsPerSecond", "averageLatency"],
+            ),
+        }),
+        &["queueSize", "activeBatches", "maxConcurrency", "operations", "throughput"],
+    )
+}
+
+/// The settings; where not whole, any part of them.
+pub(crate) fn settings(whole: bool) -> Value {
+    let share = json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 });
+    let all = |names: &[&'static str]| if whole { names.to_vec() } else { vec![] };
+    closed(
+        json!({
+            "enabled": { "type": "boolean", "description": "Whether batches are taken." },
+            "maxConcurrency": {
+                "type": "integer", "minimum": 1, "maximum": MAX_CONCURRENCY,
+                "description": "Operations of all batches that run at once on each node. Takes effect at once.",
+            },
+            "resourceMonitoring": {
+                "type": "boolean", "description": "Whether the thresholds for memory and CPU apply.",
+            },
+            "thresholds": closed(
+                json!({
+                    "memoryUsage": share,
+                    "cpuUsage": share,
+                    "queueSize": { "type": "integer", "minimum": 1, "maximum": MAX_QUEUE },
+                }),
+                &all(&["memoryUsage", "cpuUsage", "queueSize"]),
+            ),
+            "optimizationStrategies": {
+                "type": "array", "uniqueItems": true, "items": { "enum": strategies() },
+                "description": "The strategies that may be used.",
+            },
+        }),
+        &all(&["enabled", "maxConcurrency", "resourceMonitoring", "thresholds", "optimizationStrategies"]),
+    )
+}
+
+/// What a batch is asked to do.
+pub(crate) fn batch(options: &BatchOptions) -> Value {
+    let id = json!({ "type": "string", "pattern": format!("^[A-Za-z0-9_.:-]{{1,{ID_BYTES}}}$") });
+    let path = json!({ "type": "string", "minLength": 1, "maxLength": PATH_BYTES });
+    let priority = json!({ "enum": ["high", "normal", "low"] });
+    let retries = json!({ "type": "integer", "minimum": 0, "maximum": MAX_RETRIES });
+    let mut operation = closed(
+        json!({
+            "id": id,
+            "type": { "enum": TYPES },
+            "args": {
+                "type": "object",
+                "description": "files.read {path, encoding?: text|base64}; files.write {path, content, encoding?, append?, createFolders?, overwrite?}; files.copy {from, to, createFolders?, overwrite?}; files.hash {path}; files.search {path, pattern, regex?, ignoreCase?, maxMatches?}; memory.get and memory.delete {namespace, key}; memory.store {namespace, key, value, ttl?, expectedVersion?}; memory.search {namespace, pattern | text, limit?}; agent.call {agent, input: text or object}; wait {ms}.",
+            },
+            "priority": priority,
+            "needs": {
+                "type": "array", "items": id, "maxItems": NEEDS_PER_OPERATION,
+                "description": "Operations that have to succeed first.",
+            },
+            "retries": retries,
+        }),
+        &["id", "type"],
+    );
+    operation["description"] = json!("One operation.");
+    let process = closed(
+        json!({
+            "content": { "type": "string" },
+            "file": path,
+            "chunkBytes": { "type": "integer", "minimum": CHUNK_BYTES, "maximum": options.content_bytes },
+            "operation": { "enum": ["hash", "count", "search", "compress"] },
+            "pattern": { "type": "string", "minLength": 1, "maxLength": PATTERN_BYTES },
+            "regex": { "type": "boolean" },
+            "ignoreCase": { "type": "boolean" },
+            "maxMatches": { "type": "integer", "minimum": 1, "maximum": MATCHES },
+            "to": path,
+        }),
+        &["operation"],
+    );
+    let contents = closed(
+        json!({
+            "id": id,
+            "content": { "type": "string" },
+            "file": path,
+            "memory": closed(
+                json!({ "namespace": { "type": "string" }, "key": { "type": "string" } }),
+                &["namespace", "key"],
+            ),
+            "retries": retries,
+        }),
+        &["id"],
+    );
+    closed(
+        json!({
+            "operations": {
+                "type": "array", "items": operation, "maxItems": options.operations_per_batch,
+                "description": "For concurrent_processing.",
+            },
+            "strategy": { "enum": strategies(), "default": "concurrent_processing" },
+            "priority": priority,
+            "maxConcurrency": {
+                "type": "integer", "minimum": 1,
+                "description": "Operations of this batch that run at once, where that is less than the server's cap.",
+            },
+            "sequentialSample": {
+                "type": "integer", "minimum": 0,
+                "description": "So many operations are done one after another first, to compare. Each is done once.",
+            },
+            "stopOnFailure": { "type": "boolean", "description": "Whether nothing more begins after a failure." },
+            "process": process,
+            "optimize": closed(
+                json!({
+                    "contents": {
+                        "type": "array", "items": contents, "minItems": 1, "maxItems": options.operations_per_batch,
+                    },
+                    "to": path,
+                }),
+                &["contents"],
+            ),
+        }),
+        &[],
+    )
+}
+
+fn counts() -> Value {
+    let count = json!({ "type": ["integer", "null"], "minimum": 0 });
+    closed(
+        json!({ "total": count, "succeeded": count, "failed": count, "skipped": count }),
+        &["total", "succeeded", "failed", "skipped"],
+    )
+}
+
+fn metrics() -> Value {
+    let figure = json!({ "type": ["number", "null"] });
+    let names = [
+        "wallMs",
+        "operationMs",
+        "speedup",
+        "sequentialMs",
+        "measuredSpeedup",
+        "successRate",
+        "bytesBefore",
+        "bytesAfter",
+        "memoryReduction",
+        "peakConcurrency",
+    ];
+    let properties: serde_json::Map<String, Value> =
+        names.iter().map(|name| ((*name).to_owned(), figure.clone())).collect();
+    closed(Value::Object(properties), &names)
+}
+
+fn operation_result() -> Value {
+    closed(
+        json!({
+            "id": { "type": "string" },
+            "type": { "type": "string" },
+            "status": { "enum": ["succeeded", "failed", "skipped", "pending"] },
+            "attempts": { "type": "integer", "minimum": 0 },
+            "startTime": { "type": "string" },
+            "durationMs": { "type": "number", "minimum": 0 },
+            "output": {},
+            "truncated": { "type": "boolean" },
+            "error": { "type": "string" },
+        }),
+        &["id", "type", "status", "attempts"],
+    )
+}
+
+fn described() -> Value {
+    json!({
+        "batchId": { "type": "string" },
+        "status": { "type": "string" },
+        "strategy": { "enum": strategies() },
+        "type": { "type": "string" },
+        "priority": { "enum": ["high", "normal", "low"] },
+        "counts": counts(),
+        "metrics": metrics(),
+        "operations": { "type": "array", "items": operation_result() },
+        "content": {},
+    })
+}
+
+/// What a batch came to.
+pub(crate) fn result() -> Value {
+    let required = ["batchId", "status", "strategy", "type", "priority", "counts", "metrics", "operations"];
+    closed(described(), &required)
+}
+
+/// What `batch_status` says.
+pub(crate) fn status() -> Value {
+    let mut properties = described();
+    properties["metrics"] = json!({ "anyOf": [metrics(), { "type": "null" }] });
+    properties["paused"] = json!({ "type": "boolean" });
+    properties["done"] = json!({ "type": ["number", "null"] });
+    properties["estimatedDuration"] = json!({ "type": ["number", "null"] });
+    properties["message"] = json!({ "type": "string" });
+    properties["nextOffset"] = json!({ "type": "integer" });
+    closed(properties, &["batchId", "status", "paused", "counts", "metrics", "estimatedDuration"])
+}
+
+/// What the tools that begin or change a batch say.
+pub(crate) fn submitted() -> Value {
+    closed(
+        json!({
+            "batchId": { "type": "string" },
+            "status": { "type": "string" },
+            "operations": { "type": ["integer", "null"] },
+            "uri": { "type": "string" },
+        }),
+        &["batchId", "status", "operations", "uri"],
+    )
+}
+
+/// What `batch_pause`, `batch_resume` and `batch_cancel` say.
+pub(crate) fn changed() -> Value {
+    closed(
+        json!({ "batchId": { "type": "string" }, "status": { "type": "string" }, "paused": { "type": "boolean" } }),
+        &["batchId", "status", "paused"],
+    )
+}
+
+/// What `batch_list` says.
+pub(crate) fn list() -> Value {
+    let one = closed(
+        json!({
+            "batchId": { "type": "string" },
+            "status": { "type": "string" },
+            "done": { "type": ["number", "null"] },
+            "total": { "type": ["number", "null"] },
+            "changed": { "type": "string" },
+            "uri": { "type": "string" },
+        }),
+        &["batchId", "status", "done", "total", "changed", "uri"],
+    );
+    let bytes = json!({ "type": ["integer", "null"] });
+    closed(
+        json!({
+            "batches": { "type": "array", "items": one },
+            "total": { "type": "integer" },
+            "bytesBefore": bytes,
+            "bytesAfter": bytes,
+            "nextPageToken": { "type": "string" },
+        }),
+        &["batches", "total", "bytesBefore", "bytesAfter"],
+    )
+}
+
+/// Names one batch, and perhaps more.
+pub(crate) fn named(more: Value) -> Value {
+    let mut properties = json!({ "batchId": { "type": "string", "minLength": 1, "maxLength": 64 } });
+    if let (Some(properties), Value::Object(more)) = (properties.as_object_mut(), more) {
+        properties.extend(more);
+    }
+    closed(properties, &["batchId"])
+}
+
+/// Any of these, none needed.
+pub(crate) fn optional(properties: Value) -> Value {
+    closed(properties, &[])
+}

@@ -1,0 +1,416 @@
+//! The tools: a batch is begun, looked at, paused, canceled and repeated, and the settings are changed.
+//!
+//! What belongs to another caller is answered as what does not exist, in the engine's own words.
+
+use std::{collections::HashSet, sync::Arc};
+
+use nuncio_engine::{
+    Caller, Engine, Error, List, Message, Part, Role, State, Submit, Surface, Task,
+    access::Action,
+    surface::{Block, HandlerError, Request, Said, ShapeError, ToolOutput, ToolProfile, tool},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    AGENT, Core, QUEUE_URI, SETTINGS_URI,
+    agent::RESULT,
+    control,
+    input::{Input, Strategy},
+    may_configure, metrics, resources, schemas, settings,
+};
+use crate::resource::iso;
+
+/// Operations that `batch_status` shows at once.
+const PAGE: usize = 100;
+/// The most of them.
+const MAX_PAGE: usize = 1_000;
+
+type Answer = Result<Said<ToolOutput>, HandlerError>;
+
+/// What a tool works with.
+#[derive(Clone)]
+struct Desk {
+    core: Arc<Core>,
+    engine: Engine,
+}
+
+/// Offers the tools on a surface.
+pub(crate) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) -> Result<(), ShapeError> {
+    let desk = Desk { core: Arc::clone(core), engine: engine.clone() };
+    macro_rules! offer {
+        ($profile:expr, $method:ident) => {{
+            let desk = desk.clone();
+            surface.add_tool(tool($profile, move |request| {
+                let desk = desk.clone();
+                async move { desk.$method(request).await }
+            }))?;
+        }};
+    }
+    let read_only = |mut profile: ToolProfile| {
+        profile.annotations.insert("readOnlyHint".into(), true.into());
+        profile
+    };
+    offer!(
+        ToolProfile::new(
+            "batch_submit",
+            "Begins a batch of operations as a durable task and answers at once with its id. Follow it with \
+             batch_status, or as the task of that id. Refused with the reason where the machine or the queue is too full.",
+        )
+        .input(schemas::batch(&core.options))
+        .output(schemas::submitted()),
+        submit
+    );
+    offer!(
+        read_only(
+            ToolProfile::new(
+                "batch_status",
+                "How far a batch is, and what it came to; with operations: true what became of each operation, in pages.",
+            )
+            .input(schemas::named(json!({
+                "operations": { "type": "boolean" },
+                "offset": { "type": "integer", "minimum": 0 },
+                "limit": { "type": "integer", "minimum": 1, "maximum": MAX_PAGE },
+            })))
+            .output(schemas::status())
+        ),
+        status
+    );
+    offer!(
+        ToolProfile::new("batch_cancel", "Ends a batch. What is finished stays done; the rest is skipped.")
+            .input(schemas::named(json!({})))
+            .output(schemas::changed()),
+        cancel
+    );
+    offer!(
+        ToolProfile::new(
+            "batch_pause",
+            "Lets no operation of a batch begin until batch_resume; those that run go on. Also holds after a restart.",
+        )
+        .input(schemas::named(json!({})))
+        .output(schemas::changed()),
+        pause
+    );
+    offer!(
+        ToolProfile::new("batch_resume", "Lets a paused batch go on.")
+            .input(schemas::named(json!({})))
+            .output(schemas::changed()),
+        resume
+    );
+    offer!(
+        ToolProfile::new(
+            "batch_retry",
+            "Begins a new batch of only those operations of an ended one that failed or were skipped.",
+        )
+        .input(schemas::named(json!({})))
+        .output(schemas::submitted()),
+        retry
+    );
+    offer!(
+        ToolProfile::new(
+            "batch_configure",
+            "Changes the settings of the batch engine, for all callers and at once; what is not given stays.",
+        )
+        .input(schemas::settings(false))
+        .output(schemas::settings(true)),
+        configure
+    );
+    offer!(
+        read_only(
+            ToolProfile::new("batch_list", "Your batches, newest first, in pages.")
+                .input(schemas::optional(json!({
+                    "status": { "enum": ["submitted", "working", "completed", "failed", "canceled", "rejected"] },
+                    "pageSize": { "type": "integer", "minimum": 1, "maximum": 100 },
+                    "pageToken": { "type": "string", "maxLength": 64 },
+                })))
+                .output(schemas::list())
+        ),
+        list
+    );
+    Ok(())
+}
+
+impl Desk {
+    async fn submit(self, request: Request) -> Answer {
+        resources::allow(&self.engine, &request.caller, Action::Execute, "batch.submit", QUEUE_URI)?;
+        self.begin(&request.caller, request.arguments).await
+    }
+
+    async fn begin(&self, caller: &Caller, arguments: Map<String, Value>) -> Answer {
+        let value = Value::Object(arguments);
+        let options = &self.core.options;
+        let input = Input::read(&value, options).map_err(HandlerError::Invalid)?;
+        let operations = input.operations(options).map_err(HandlerError::Invalid)?;
+        self.core.load(&self.engine).await;
+        self.core.may_run(&self.engine, caller, &input, &operations).map_err(HandlerError::Failed)?;
+        self.core.check_load(&self.engine, &input).await?;
+        let count = (input.strategy != Strategy::ParallelContentProcessing).then_some(operations.len());
+        let message = Message::of("", Role::User, vec![Part::data(value)]);
+        let task = self.engine.submit(caller, Submit::new(AGENT, message)).await?;
+        let id = task.origin.id.to_string();
+        let said = json!({
+            "batchId": id,
+            "status": state_name(task.state),
+            "operations": count,
+            "uri": format!("a2a://tasks/{id}"),
+        });
+        answered(said, format!("Batch {id} has begun."))
+    }
+
+    async fn status(self, request: Request) -> Answer {
+        resources::allow(&self.engine, &request.caller, Action::Read, "batch.status", QUEUE_URI)?;
+        let task = self.find(&request).await?;
+        let id = task.origin.id;
+        let result = result_of(&task);
+        let control = match task.state.is_terminal() {
+            true => None,
+            false => {
+                control::read(&self.engine, request.caller.tenant(), id).await?.map(|(control, _)| control)
+            }
+        };
+        let mut said = match result {
+            Some(result) => {
+                let mut said = result.clone();
+                if let Some(said) = said.as_object_mut() {
+                    said.remove("operations");
+                }
+                said
+            }
+            None => json!({ "batchId": id.to_string(), "counts": unknown_counts(&task), "metrics": null }),
+        };
+        said["status"] = json!(state_name(task.state));
+        said["paused"] = json!(control.as_ref().is_some_and(|control| control.paused));
+        said["estimatedDuration"] = Value::Null;
+        if let Some(words) = task.status_message.as_ref().map(Message::joined_text).filter(|w| !w.is_empty())
+        {
+            said["message"] = json!(words);
+        }
+        if let Some(control) = &control {
+            said["strategy"] = json!(control.strategy.name());
+            said["type"] = json!(control.kind);
+            said["priority"] = json!(control.priority.name());
+            let cap = self.core.settings().max_concurrency;
+            said["estimatedDuration"] = json!(resources::estimate(&self.core, id, control, cap));
+            said["done"] = json!(task.progress.as_ref().map_or(0.0, |(_, progress)| progress.done));
+        }
+        let live = self.core.live(id);
+        if let Some(live) = live.as_ref().filter(|_| result.is_none()) {
+            let tally = live.tally();
+            said["counts"] = json!({
+                "total": live.operations.len(),
+                "succeeded": tally.succeeded,
+                "failed": tally.failed,
+                "skipped": tally.skipped,
+            });
+            said["done"] = json!(tally.succeeded + tally.failed + tally.skipped);
+        }
+        if request.arguments.get("operations") == Some(&Value::Bool(true)) {
+            let number = |name: &str| request.arguments.get(name).and_then(Value::as_u64).map(|n| n as usize);
+            let (from, count) =
+                (number("offset").unwrap_or(0), number("limit").unwrap_or(PAGE).min(MAX_PAGE));
+            let (page, total) = match (result.and_then(|result| result["operations"].as_array()), &live) {
+                (Some(all), _) => (all.iter().skip(from).take(count).cloned().collect(), all.len()),
+                (None, Some(live)) => (live.shown(from, count), live.operations.len()),
+                (None, None) => (vec![], 0),
+            };
+            if from + page.len() < total {
+                said["nextOffset"] = json!(from + page.len());
+            }
+            said["operations"] = json!(page);
+        }
+        let counts = &said["counts"];
+        let text = format!(
+            "Batch {id} is {}: {} succeeded, {} failed, {} skipped of {}.",
+            state_name(task.state),
+            counts["succeeded"],
+            counts["failed"],
+            counts["skipped"],
+            counts["total"]
+        );
+        answered(said, text)
+    }
+
+    async fn cancel(self, request: Request) -> Answer {
+        resources::allow(&self.engine, &request.caller, Action::Write, "batch.cancel", QUEUE_URI)?;
+        let task = self.find(&request).await?;
+        let id = task.origin.id.to_string();
+        let task = self.engine.cancel(&request.caller, &id).await?;
+        let status = state_name(task.state);
+        answered(
+            json!({ "batchId": id, "status": status, "paused": false }),
+            format!("Batch {id} is {status}."),
+        )
+    }
+
+    async fn pause(self, request: Request) -> Answer {
+        resources::allow(&self.engine, &request.caller, Action::Write, "batch.pause", QUEUE_URI)?;
+        self.set_paused(&request, true).await
+    }
+
+    async fn resume(self, request: Request) -> Answer {
+        resources::allow(&self.engine, &request.caller, Action::Write, "batch.resume", QUEUE_URI)?;
+        self.set_paused(&request, false).await
+    }
+
+    async fn set_paused(&self, request: &Request, paused: bool) -> Answer {
+        let task = self.find(request).await?;
+        let (id, tenant) = (task.origin.id, request.caller.tenant());
+        let changed = control::change(&self.engine, tenant, id, |control| control.paused = paused).await?;
+        if changed.is_none() {
+            let what = match task.state.is_terminal() {
+                true => "has ended and cannot be paused or resumed",
+                false => "has not been taken yet: try again in a moment",
+            };
+            return Err(HandlerError::Failed(format!("batch {id} {what}")));
+        }
+        self.core.scheduler.set_paused(id, paused);
+        self.engine.changed(tenant, QUEUE_URI);
+        let word = if paused { "paused" } else { "going on" };
+        let said = json!({ "batchId": id.to_string(), "status": state_name(task.state), "paused": paused });
+        answered(said, format!("Batch {id} is {word}."))
+    }
+
+    async fn retry(self, request: Request) -> Answer {
+        resources::allow(&self.engine, &request.caller, Action::Execute, "batch.retry", QUEUE_URI)?;
+        let task = self.find(&request).await?;
+        let id = task.origin.id;
+        if !task.state.is_terminal() {
+            return Err(HandlerError::Failed(format!("batch {id} has not ended: wait for it, or cancel it")));
+        }
+        let asked = task.history.iter().find(|message| message.role == Role::User).and_then(Message::data);
+        let (Some(result), Some(Value::Object(asked))) = (result_of(&task), asked) else {
+            return Err(HandlerError::Failed(format!("batch {id} did nothing: submit it again")));
+        };
+        let failed: HashSet<&str> = result["operations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|operation| operation["status"] != "succeeded")
+            .filter_map(|operation| operation["id"].as_str())
+            .collect();
+        if failed.is_empty() {
+            return Err(HandlerError::Failed(format!("all operations of batch {id} succeeded")));
+        }
+        let mut again = asked.clone();
+        if again.contains_key("process") {
+            return Err(HandlerError::Failed(format!(
+                "batch {id} is about one content, whose chunks belong together: submit it again"
+            )));
+        }
+        let only = |all: Option<&mut Value>| {
+            let Some(Value::Array(all)) = all else { return };
+            all.retain(|one| one["id"].as_str().is_some_and(|id| failed.contains(id)));
+            for one in all {
+                // What it needed and is done is no longer in the way.
+                if let Some(Value::Array(needs)) = one.get_mut("needs") {
+                    needs.retain(|need| need.as_str().is_some_and(|need| failed.contains(need)));
+                }
+            }
+        };
+        only(again.get_mut("operations"));
+        only(again.get_mut("optimize").and_then(|optimize| optimize.get_mut("contents")));
+        self.begin(&request.caller, again).await
+    }
+
+    async fn configure(self, request: Request) -> Answer {
+        resources::allow(&self.engine, &request.caller, Action::Write, "batch.configure", SETTINGS_URI)?;
+        if !may_configure(request.caller.tenant()) {
+            return Err(HandlerError::Failed(
+                "the settings hold for all tenants and are changed by the operator's own".into(),
+            ));
+        }
+        let known = settings::change(&self.engine, &self.core.options.settings, &request.arguments).await?;
+        self.core.follow(&self.engine, &known);
+        self.engine.changed(request.caller.tenant(), SETTINGS_URI);
+        let said = serde_json::to_value(&known.settings);
+        let said = said.map_err(|error| HandlerError::Internal(error.to_string()))?;
+        answered(said, format!("{} operations run at once.", known.settings.max_concurrency))
+    }
+
+    async fn list(self, request: Request) -> Answer {
+        resources::allow(&self.engine, &request.caller, Action::Read, "batch.list", QUEUE_URI)?;
+        let state =
+            request.text("status").and_then(|name| State::ALL.into_iter().find(|s| state_name(*s) == name));
+        let list = List {
+            agent: Some(AGENT.into()),
+            state,
+            page_token: request.text("pageToken").map(str::to_owned),
+            page_size: request.arguments.get("pageSize").and_then(Value::as_u64).unwrap_or(20) as usize,
+            ..List::default()
+        };
+        let listed = self.engine.list(&request.caller, list).await?;
+        let batches: Vec<Value> = listed
+            .tasks
+            .iter()
+            .map(|task| {
+                let id = task.origin.id.to_string();
+                let total = |result: &Value| result["counts"]["total"].as_f64();
+                let (done, all) = match (result_of(task), &task.progress) {
+                    (Some(result), _) => (total(result), total(result)),
+                    (None, Some((_, progress))) => (Some(progress.done), progress.total),
+                    (None, None) => (None, None),
+                };
+                json!({
+                    "batchId": id,
+                    "status": state_name(task.state),
+                    "done": done,
+                    "total": all,
+                    "changed": iso(task.status_at),
+                    "uri": format!("a2a://tasks/{id}"),
+                })
+            })
+            .collect();
+        let (totals, _, _) = metrics::totals(&self.engine, request.caller.tenant()).await?;
+        let (before, after) = totals.bytes().unzip();
+        let text = format!("{} of {} batches.", batches.len(), listed.total);
+        let mut said = json!({
+            "batches": batches, "total": listed.total, "bytesBefore": before, "bytesAfter": after,
+        });
+        if let Some(token) = listed.next_page_token {
+            said["nextPageToken"] = json!(token);
+        }
+        answered(said, text)
+    }
+
+    /// The batch that a request names, if it is the caller's own.
+    async fn find(&self, request: &Request) -> Result<Arc<Task>, HandlerError> {
+        let name = request.text("batchId").unwrap_or_default();
+        let missing = || HandlerError::Failed(format!("there is no batch {name}"));
+        match self.engine.get(&request.caller, name).await {
+            Ok(task) if task.origin.agent == AGENT => Ok(task),
+            Ok(_) | Err(Error::NoSuchTask(_)) => Err(missing()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What a batch that ended came to.
+fn result_of(task: &Task) -> Option<&Value> {
+    let artifact = task.artifacts.iter().find(|artifact| artifact.id == RESULT)?;
+    artifact.parts.iter().find_map(|part| match &part.content {
+        nuncio_engine::Content::Data(value) => Some(value),
+        _ => None,
+    })
+}
+
+fn unknown_counts(task: &Task) -> Value {
+    let total = task.progress.as_ref().and_then(|(_, progress)| progress.total).map(|total| total as u64);
+    json!({ "total": total, "succeeded": null, "failed": null, "skipped": null })
+}
+
+fn state_name(state: State) -> &'static str {
+    match state {
+        State::Submitted => "submitted",
+        State::Working => "working",
+        State::InputRequired => "input-required",
+        State::AuthRequired => "auth-required",
+        State::Completed => "completed",
+        State::Failed => "failed",
+        State::Canceled => "canceled",
+        State::Rejected => "rejected",
+    }
+}
+
+fn answered(value: Value, text: String) -> Answer {
+    let content = vec![Block::Text(text)];
+    Ok(Said::Done(ToolOutput { content, structured: Some(value), is_error: false }))
+}

@@ -1,0 +1,9 @@
+//! The batch engine: how many run at once, what survives a crash, who may do what, and what is measured.
+
+mod contents;
+mod control;
+mod crash;
+mod operations;
+mod running;
+mod surface;
+mod world;

@@ -1,0 +1,178 @@
+//! Who decides: pausing, canceling, thresholds, settings, and whose batch it is.
+
+use nuncio_engine::{Caller, Grants, Message, Part, Role, State, Submit};
+use serde_json::{Value, json};
+
+use super::world::{World, many, until, waits};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_paused_resumed_and_canceled() {
+    let world = World::new();
+    let server = world.serve().await;
+    let calls = many(200, "agent.call", |_| json!({ "agent": "gauge", "input": { "ms": 10 } }));
+    let id = server.submit(json!({ "operations": calls })).await;
+    server.when(&id, "some are done", |status| status["done"].as_f64() >= Some(10.0)).await;
+    assert_eq!(server.call("batch_pause", json!({ "batchId": id })).await["paused"], true);
+    let paused = until("what ran has ended", async || {
+        let before = server.status(&id).await["done"].as_f64();
+        // Another batch of as many operations passes in between, so nothing is about to begin.
+        server.run(json!({ "operations": waits(20, 20) })).await;
+        let after = server.status(&id).await["done"].as_f64();
+        (before == after).then_some(after)
+    })
+    .await;
+    assert!(paused < Some(200.0));
+    server.call("batch_resume", json!({ "batchId": id })).await;
+    let more = |status: &Value| status["done"].as_f64() > paused;
+    server.when(&id, "it goes on", more).await;
+
+    assert_eq!(server.call("batch_cancel", json!({ "batchId": id })).await["status"], "canceled");
+    let ended = server.ended(&id).await;
+    assert_eq!(ended["status"], "canceled");
+    let counts = &ended["counts"];
+    assert!(counts["succeeded"].as_u64() > Some(9) && counts["skipped"].as_u64() > Some(0), "{counts}");
+    assert_eq!(server.read("batchtools://queue/status").await["operations"], json!([]));
+    assert_eq!(
+        server.read("batchtools://metrics/performance").await["overall"]["optimizationsApplied"].as_u64(),
+        Some(server.call("batch_list", json!({ "status": "completed" })).await["total"].as_u64().unwrap())
+    );
+    let why = server.refused("batch_pause", json!({ "batchId": id })).await;
+    assert!(why.contains("has ended"), "{why}");
+    // What was skipped can be done after all.
+    let again = server.call("batch_retry", json!({ "batchId": id })).await;
+    assert_eq!(again["operations"], counts["skipped"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_machine_and_a_full_queue_refuse_with_the_reason() {
+    let world = World::new();
+    let server = world.serve().await;
+    let small = || json!({ "operations": waits(1, 1) });
+    *world.probe.memory.lock().unwrap() = Some(0.91);
+    let why = server.refused("batch_submit", small()).await;
+    assert!(why.contains("91.0 % of memory") && why.contains("memoryUsage is 80.0 %"), "{why}");
+    *world.probe.memory.lock().unwrap() = Some(0.5);
+    *world.probe.cpu.lock().unwrap() = Some(0.95);
+    let why = server.refused("batch_submit", small()).await;
+    assert!(why.contains("95.0 %") && why.contains("cpuUsage"), "{why}");
+    server.call("batch_configure", json!({ "resourceMonitoring": false })).await;
+    server.run(small()).await;
+    server
+        .call("batch_configure", json!({ "resourceMonitoring": true, "thresholds": { "cpuUsage": 1.0 } }))
+        .await;
+    server.run(small()).await;
+    *world.probe.cpu.lock().unwrap() = None;
+    server.run(small()).await;
+
+    server.call("batch_configure", json!({ "thresholds": { "queueSize": 1 } })).await;
+    let long = server.submit(json!({ "operations": waits(1, 30_000) })).await;
+    server.when(&long, "it is taken", |status| status.get("type").is_some()).await;
+    let why = server.refused("batch_submit", small()).await;
+    assert!(why.contains("1 batches wait or are at work") && why.contains("queueSize is 1"), "{why}");
+    // By the way of the agent as well.
+    let message = Message::of("m", Role::User, vec![Part::data(small())]);
+    let task = server.engine.submit(&server.caller, Submit::new("batch", message)).await.unwrap();
+    let task = server.engine.settle(&server.caller, task).await.unwrap();
+    assert_eq!(task.state, State::Rejected);
+    assert!(task.status_message.unwrap().joined_text().contains("queueSize"));
+    server.call("batch_cancel", json!({ "batchId": long })).await;
+    server.run(small()).await;
+
+    server.call("batch_configure", json!({ "optimizationStrategies": ["resource_optimization"] })).await;
+    assert!(server.refused("batch_submit", small()).await.contains("optimizationStrategies"));
+    server.call("batch_configure", json!({ "enabled": false })).await;
+    assert!(server.refused("batch_submit", small()).await.contains("enabled: false"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_makes_no_sense_is_refused_before_there_is_a_task() {
+    let world = World::new();
+    let server = world.serve().await;
+    let needs =
+        |id: &str, need: &str| json!({ "id": id, "type": "wait", "args": { "ms": 1 }, "needs": [need] });
+    let circle = json!({ "operations": [needs("a", "b"), needs("b", "a")] });
+    assert!(server.refused("batch_submit", circle.clone()).await.contains("a -> b -> a"));
+    assert_eq!(server.call("batch_list", json!({})).await["total"], 0);
+    for (data, words) in
+        [(circle, "a -> b -> a"), (json!({ "operations": [{ "id": "a", "type": "x" }] }), "type")]
+    {
+        let message = Message::of("", Role::User, vec![Part::data(data)]);
+        let task = server.engine.submit(&server.caller, Submit::new("batch", message)).await.unwrap();
+        assert_eq!(task.state, State::Rejected);
+        let said = task.status_message.unwrap().joined_text();
+        assert!(said.contains(words), "{said}");
+    }
+    let text = Submit::new("batch", Message::text("m", Role::User, "do everything"));
+    assert_eq!(server.engine.submit(&server.caller, text).await.unwrap().state, State::Rejected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_belongs_to_another_is_not_there() {
+    let world = World::new();
+    let server = world.serve().await;
+    let mine = server.run(json!({ "operations": waits(2, 1) })).await;
+    let id = mine["batchId"].clone();
+    let nobodys = "01890000-0000-7000-8000-000000000000";
+    for other in ["ada", "acme/ada"] {
+        let other = server.for_caller(Caller::named(other));
+        for tool in ["batch_status", "batch_cancel", "batch_pause", "batch_resume", "batch_retry"] {
+            let why = other.refused(tool, json!({ "batchId": id })).await;
+            let same = other.refused(tool, json!({ "batchId": nobodys })).await;
+            assert_eq!(why, same.replace(nobodys, id.as_str().unwrap()), "{tool}");
+        }
+        assert_eq!(other.call("batch_list", json!({})).await["total"], 0);
+    }
+    let acme = server.for_caller(Caller::named("acme/ada"));
+    let totals = acme.read("batchtools://metrics/performance").await;
+    assert_eq!(totals["overall"]["optimizationsApplied"], 0, "another tenant's");
+    let queue = acme.read("batchtools://queue/status").await;
+    assert_eq!(queue["throughput"]["operationsPerSecond"], Value::Null);
+    assert!(acme.refused("batch_configure", json!({ "maxConcurrency": 9 })).await.contains("operator"));
+    // A task that is no batch is none here.
+    let echo = Submit::new("gauge", Message::text("m", Role::User, "x"));
+    let task = server.engine.submit(&server.caller, echo).await.unwrap();
+    let why = server.refused("batch_status", json!({ "batchId": task.origin.id.to_string() })).await;
+    assert!(why.contains("there is no batch"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_does_only_what_it_was_granted() {
+    let world = World::new();
+    let server = world.serve().await;
+    let with = |scopes: &str| server.for_caller(Caller::local().limited_to(Grants::parse(scopes).unwrap()));
+    let reader = with("read:batchtools read:a2a");
+    reader.read("batchtools://queue/status").await;
+    for (tool, arguments) in [
+        ("batch_submit", json!({ "operations": waits(1, 1) })),
+        ("batch_configure", json!({ "maxConcurrency": 9 })),
+        ("batch_cancel", json!({ "batchId": "x" })),
+        ("batch_pause", json!({ "batchId": "x" })),
+        ("batch_retry", json!({ "batchId": "x" })),
+    ] {
+        let why = reader.refused(tool, arguments).await;
+        assert!(why.contains("scope") && why.contains("batchtools"), "{tool}: {why}");
+    }
+    let memory = with("read:memory");
+    assert!(memory.try_read("batchtools://config/settings").await.is_err());
+    // Operations are done in the caller's name: what it may not call, its batch may not either.
+    let narrow = with("*:batchtools read:a2a execute:a2a:batch");
+    let call = json!({ "agent": "gauge", "input": "x" });
+    let store = json!({ "namespace": "n", "key": "k", "value": 1 });
+    let ended = narrow
+        .run(json!({ "operations": [
+            { "id": "call", "type": "agent.call", "args": call, "retries": 3 },
+            { "id": "store", "type": "memory.store", "args": store, "retries": 3 },
+        ] }))
+        .await;
+    for id in ["call", "store"] {
+        let refused = super::world::operation(&ended, id);
+        assert!(refused["error"].as_str().unwrap().contains("scope"), "{refused}");
+        assert_eq!(refused["attempts"], 1, "another try would come to the same");
+    }
+    // And files need more than execute.
+    let execute = with("execute:batchtools read:a2a execute:a2a:batch");
+    let write = many(1, "files.write", |_| json!({ "path": "a", "content": "x" }));
+    assert!(
+        execute.refused("batch_submit", json!({ "operations": write })).await.contains("write:batchtools")
+    );
+}

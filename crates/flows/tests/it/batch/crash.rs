@@ -1,0 +1,106 @@
+//! What survives when the process dies in the middle.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Value, json};
+
+use super::world::{World, many, until, waits};
+
+#[test]
+fn what_was_finished_before_a_crash_is_not_done_again() {
+    let world = World::new();
+    let first = world.life();
+    let id = first.block_on(first.server.submit(json!({
+        "operations": many(300, "files.write", |n| json!({ "path": "lines", "content": format!("o{n}\n"), "append": true })),
+    })));
+    let finished = first.block_on(async {
+        let enough = |status: &Value| status["counts"]["succeeded"].as_u64() >= Some(100);
+        first.server.when(&id, "a third is done", enough).await
+    });
+    first.cut();
+    let finished: HashSet<String> = finished["operations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|operation| operation["status"] == "succeeded")
+        .map(|operation| operation["id"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(finished.len() < 300, "it was cut in the middle");
+
+    let second = world.life();
+    let ended = second.block_on(second.server.ended(&id));
+    assert_eq!(ended["counts"]["succeeded"], 300);
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for line in world.lines("lines") {
+        *times.entry(line).or_default() += 1;
+    }
+    assert_eq!(times.len(), 300, "everything was done");
+    for id in &finished {
+        assert_eq!(times[id], 1, "{id} was finished before the crash");
+    }
+    // What ran when it was cut may have been done without being noted: no more than run at once, or wait for their
+    // commit.
+    let twice = times.values().filter(|count| **count > 1).count();
+    assert!(twice <= 20 && times.values().all(|count| *count <= 2), "{twice} were done twice");
+    let metrics = &ended["metrics"];
+    assert!(
+        metrics["wallMs"].as_f64().unwrap() > 0.0 && metrics["speedup"].as_f64().unwrap() <= 5.01,
+        "{metrics}"
+    );
+
+    let totals = second.block_on(second.server.read("batchtools://metrics/performance"));
+    assert_eq!(totals["overall"]["optimizationsApplied"], 1, "counted once");
+    let queue = second.block_on(second.server.read("batchtools://queue/status"));
+    assert_eq!(queue["operations"], json!([]));
+}
+
+#[test]
+fn a_call_that_was_under_way_is_found_again() {
+    let world = World::new();
+    let first = world.life();
+    let call = json!({ "agent": "gauge", "input": { "ms": 400 } });
+    let operations = many(3, "agent.call", |_| call.clone());
+    let id = first.block_on(first.server.submit(json!({ "operations": operations })));
+    first.block_on(until("the calls run", async || (world.gauge.calls() == 3).then_some(())));
+    first.cut();
+    let second = world.life();
+    let ended = second.block_on(second.server.ended(&id));
+    assert_eq!(ended["counts"]["succeeded"], 3);
+    // The calls were cut in their step, which is begun again; but they are the same three tasks.
+    let list = nuncio_engine::List { agent: Some("gauge".into()), page_size: 10, ..Default::default() };
+    let tasks = second.block_on(second.server.engine.list(&second.server.caller, list)).unwrap();
+    assert_eq!(tasks.total, 3);
+}
+
+#[test]
+fn a_paused_batch_stays_paused_after_a_restart_and_settings_hold() {
+    let world = World::new();
+    let first = world.life();
+    let id = first.block_on(async {
+        first.server.call("batch_configure", json!({ "maxConcurrency": 2 })).await;
+        let id = first.server.submit(json!({ "operations": waits(30, 30) })).await;
+        first.server.when(&id, "some are done", |status| status["done"].as_f64() >= Some(4.0)).await;
+        first.server.call("batch_pause", json!({ "batchId": id })).await;
+        id
+    });
+    first.cut();
+
+    let second = world.life();
+    let server = &second.server;
+    second.block_on(async {
+        assert_eq!(server.read("batchtools://config/settings").await["maxConcurrency"], 2);
+        let taken_up = |status: &Value| status["done"].as_f64() >= Some(4.0);
+        let before = server.when(&id, "it is taken up", taken_up).await;
+        assert_eq!(before["paused"], true);
+        // Another one passes it by.
+        let other = server.run(json!({ "operations": waits(20, 20) })).await;
+        assert_eq!(other["counts"]["succeeded"], 20);
+        let after = server.status(&id).await;
+        assert!(after["done"].as_f64().unwrap() < 30.0, "{after}");
+        assert_eq!((after["paused"].as_bool(), after["status"].as_str()), (Some(true), Some("working")));
+        let queue = server.read("batchtools://queue/status").await;
+        assert_eq!((queue["queueSize"].as_u64(), queue["activeBatches"].as_u64()), (Some(1), Some(0)));
+        server.call("batch_resume", json!({ "batchId": id })).await;
+        assert_eq!(server.ended(&id).await["counts"]["succeeded"], 30);
+    });
+}

@@ -1,0 +1,102 @@
+//! `nuncio agents …`: who can be reached, and how they are.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::{
+    error::CliError,
+    output,
+    shared::{ServerFlags, Shared},
+    table::{Table, age, cell, millis},
+    text::Text,
+};
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = false)]
+pub(crate) struct Agents {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    /// Only those that are not well
+    #[arg(long)]
+    unhealthy: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List agents and servers, and how they are
+    List {
+        /// Only those that are not well
+        #[arg(long)]
+        unhealthy: bool,
+    },
+    /// Look now how somebody is
+    Probe {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+impl Agents {
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let unhealthy = self.unhealthy || matches!(self.command, Some(Command::List { unhealthy: true }));
+        match self.command {
+            Some(Command::Probe { name }) => {
+                self.server.with(async |shared| probe(shared, &name).await).await
+            }
+            None | Some(Command::List { .. }) => {
+                self.server.with(async |shared| list(shared, unhealthy).await).await
+            }
+        }
+    }
+}
+
+async fn list(shared: &Shared, unhealthy: bool) -> Result<(), CliError> {
+    let arguments = if unhealthy { json!({ "status": "unhealthy" }) } else { json!({}) };
+    let found = shared.call("agents_list", arguments).await?;
+    if shared.is_json() {
+        return output::json_text(&found.to_string());
+    }
+    let agents = found["agents"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut text = Text(if agents.is_empty() {
+        if unhealthy { "All are well.\n".to_owned() } else { "There are no agents.\n".to_owned() }
+    } else {
+        table(agents)
+    });
+    let discovery = &found["discovery"];
+    text.gap();
+    text.field("Total", &cell(&discovery["totalAgents"]));
+    text.field("Healthy", &cell(&discovery["healthyAgents"]));
+    text.field("Last scan", &age(&discovery["lastScan"]));
+    output::text(&text.0)
+}
+
+async fn probe(shared: &Shared, name: &str) -> Result<(), CliError> {
+    let found = shared.call("agents_probe", json!({ "name": name })).await?;
+    shared.print(&found, |found| {
+        let mut text = Text(table(std::slice::from_ref(found)));
+        if let Some(why) = found["lastError"].as_str() {
+            text.gap();
+            text.field("Last error", why);
+        }
+        text.0
+    })
+}
+
+fn table(agents: &[Value]) -> String {
+    let mut table = Table::new(&["NAME", "KIND", "STATUS", "BREAKER", "LAST SEEN", "LATENCY ", "URL"]);
+    for agent in agents {
+        table.row([
+            cell(&agent["agentType"]),
+            cell(&agent["kind"]),
+            cell(&agent["status"]),
+            cell(&agent["breaker"]),
+            age(&agent["lastSeen"]),
+            millis(&agent["latencyMs"]),
+            cell(&agent["url"]),
+        ]);
+    }
+    table.show()
+}

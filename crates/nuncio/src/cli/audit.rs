@@ -1,0 +1,143 @@
+//! `nuncio audit`: who did what, for the operator.
+
+use std::time::Duration;
+
+use clap::Args;
+use nuncio_engine::clock::{Clock as _, SystemClock};
+use nuncio_server::audit;
+use nuncio_wire::timestamp;
+use serde_json::{Map, Value};
+
+use super::{
+    desk::Desk,
+    error::CliError,
+    local_server,
+    output::{self, Format},
+    table::table,
+    token,
+};
+use crate::duration;
+
+/// How often new lines are looked for.
+const AGAIN: Duration = Duration::from_secs(1);
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// Only what happened in this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// Only what this caller did: NAME, or TENANT/NAME
+    #[arg(long, value_name = "CALLER")]
+    caller: Option<String>,
+    /// Only what was done to things of this type: a2a, memory, sparc, batchtools or admin
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Only what was refused
+    #[arg(long)]
+    refused: bool,
+    /// Only what happened within this time, such as 1h
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    since: Option<Duration>,
+    /// How many lines, the newest ones
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    /// Go on, and show lines as they come; with `-o json`, one JSON object a line
+    #[arg(long)]
+    follow: bool,
+    #[command(flatten)]
+    flags: token::Flags,
+}
+
+impl Flags {
+    pub(crate) fn format(&self) -> Format {
+        self.flags.format
+    }
+
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let desk = Desk::find(&local_server::configured_for(self.flags.data.clone())).await?;
+        let done = match self.follow {
+            false => self.page(&desk).await,
+            true => tokio::select! {
+                done = self.follow(&desk) => done,
+                _ = tokio::signal::ctrl_c() => Ok(()),
+            },
+        };
+        desk.close().await;
+        done
+    }
+
+    async fn page(&self, desk: &Desk) -> Result<(), CliError> {
+        let page = self.read(desk).await?;
+        match self.format() {
+            Format::Json => output::json_text(&page.to_string()),
+            Format::Text => output::text(&show(&oldest_first(&page), true)),
+        }
+    }
+
+    async fn follow(&self, desk: &Desk) -> Result<(), CliError> {
+        let mut last = None;
+        loop {
+            let page = self.read(desk).await?;
+            let is_new = |line: &Value| line["number"].as_u64() > last;
+            let lines: Vec<Value> = oldest_first(&page).into_iter().filter(is_new).collect();
+            match self.format() {
+                Format::Json => lines.iter().try_for_each(|line| output::json_text(&line.to_string()))?,
+                Format::Text if lines.is_empty() => {}
+                Format::Text => output::text(&show(&lines, last.is_none()))?,
+            }
+            last = lines.last().and_then(|line| line["number"].as_u64()).or(last);
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn read(&self, desk: &Desk) -> Result<Value, CliError> {
+        let query = self.query();
+        match desk {
+            Desk::Server(server) => server.get("/admin/audit", &query).await,
+            Desk::Store(store) => {
+                let arguments: Map<String, Value> =
+                    query.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+                let query = audit::read_query(&arguments).map_err(CliError::Usage)?;
+                let lines = store.knowledge().audit(&query).await;
+                let lines = lines.map_err(|error| CliError::Store(error.to_string()))?;
+                Ok(audit::page(&lines, query.limit))
+            }
+        }
+    }
+
+    fn query(&self) -> Vec<(&'static str, String)> {
+        let since = self.since.map(|ago| timestamp::format(SystemClock.now().before(ago)));
+        let refused = self.refused.then(|| "true".to_owned());
+        let given = [
+            ("tenant", self.tenant.clone()),
+            ("caller", self.caller.clone()),
+            ("type", self.kind.clone()),
+            ("refused", refused),
+            ("since", since),
+            ("limit", Some(self.limit.to_string())),
+        ];
+        given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+fn oldest_first(page: &Value) -> Vec<Value> {
+    page["entries"].as_array().into_iter().flatten().rev().cloned().collect()
+}
+
+fn show(lines: &[Value], with_headings: bool) -> String {
+    let columns = [
+        ("AT", "at"),
+        ("TENANT", "tenant"),
+        ("CALLER", "caller"),
+        ("FROM", "from"),
+        ("OPERATION", "operation"),
+        ("ALLOWED", "allowed"),
+        ("RESOURCE", "resource"),
+        ("REASON", "reason"),
+    ];
+    let shown = table(&columns, lines);
+    match with_headings {
+        true => shown,
+        false => shown.split_once('\n').map_or(String::new(), |(_, rest)| rest.to_owned()),
+    }
+}

@@ -1,0 +1,129 @@
+//! `nuncio batch …`: many operations as one durable task.
+
+mod config;
+mod show;
+mod submit;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{error::CliError, output, program, shared::ServerFlags, text::Text};
+
+#[derive(Args)]
+pub(crate) struct Batch {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Submit a batch
+    Submit(submit::Submit),
+    /// Show how a batch stands
+    Status {
+        /// The batch
+        #[arg(value_name = "ID")]
+        batch: String,
+        /// With every operation
+        #[arg(long)]
+        operations: bool,
+    },
+    /// Follow a batch to its end; the exit code is 1 unless all of it succeeded
+    Watch {
+        /// The batch
+        #[arg(value_name = "ID")]
+        batch: String,
+    },
+    /// List batches, newest first
+    List {
+        /// How many at most
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: usize,
+        /// Where the page begins: what the page before said
+        #[arg(long, value_name = "TOKEN")]
+        page_token: Option<String>,
+    },
+    /// Begin no further operations of a batch
+    Pause {
+        /// The batch
+        #[arg(value_name = "ID")]
+        batch: String,
+    },
+    /// Go on with a batch that was paused
+    Resume {
+        /// The batch
+        #[arg(value_name = "ID")]
+        batch: String,
+    },
+    /// Stop a batch
+    Cancel {
+        /// The batch
+        #[arg(value_name = "ID")]
+        batch: String,
+    },
+    /// Do again what failed or was skipped, and nothing else, as a new batch
+    Retry {
+        /// The batch
+        #[arg(value_name = "ID")]
+        batch: String,
+    },
+    /// Show the settings, or change some
+    Config(config::Config),
+    /// Show what was measured
+    Metrics,
+}
+
+impl Batch {
+    pub(crate) async fn run(self) -> Result<ExitCode, CliError> {
+        let server = self.server;
+        let done = match self.command {
+            Command::Submit(submit) => {
+                let asked = submit.read()?;
+                return server.with(async |shared| submit.run(shared, asked).await).await;
+            }
+            Command::Watch { batch } => {
+                return server.with(async |shared| watch::run(shared, &batch).await).await;
+            }
+            Command::Status { batch, operations } => {
+                server.with(async |shared| show::status(shared, &batch, operations).await).await
+            }
+            Command::List { limit, page_token } => {
+                server.with(async |shared| show::list(shared, limit, page_token.as_deref()).await).await
+            }
+            Command::Pause { batch } => change(server, "batch_pause", &batch).await,
+            Command::Resume { batch } => change(server, "batch_resume", &batch).await,
+            Command::Cancel { batch } => change(server, "batch_cancel", &batch).await,
+            Command::Retry { batch } => change(server, "batch_retry", &batch).await,
+            Command::Config(config) => {
+                let changes = config.changes()?;
+                server.with(async |shared| config::run(shared, changes).await).await
+            }
+            Command::Metrics => server.with(async |shared| config::metrics(shared).await).await,
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+/// Does something to a batch, and shows where it stands then.
+async fn change(server: ServerFlags, tool: &str, batch: &str) -> Result<(), CliError> {
+    server
+        .with(async |shared| {
+            let changed = shared.call(tool, json!({ "batchId": batch })).await?;
+            if shared.is_json() {
+                return output::json_text(&changed.to_string());
+            }
+            let mut text = Text::default();
+            show::head(&mut text, &changed);
+            if show::id(&changed) != batch {
+                let follow = format!("{} batch watch {}{}", program(), show::id(&changed), shared.flags());
+                text.field("Follow", &follow);
+            }
+            output::text(&text.0)
+        })
+        .await
+}

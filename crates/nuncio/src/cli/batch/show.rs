@@ -1,0 +1,191 @@
+//! Batches for people: one, its operations, and all of them.
+
+use serde_json::{Value, json};
+
+use crate::cli::{
+    error::CliError,
+    program,
+    shared::Shared,
+    table::{Table, age, cell, figure, millis},
+    text::Text,
+};
+
+/// Operations that are asked for at once.
+const PAGE: usize = 1000;
+/// Failures that are told of in text.
+const FAILURES: usize = 20;
+
+/// How many operations of a batch stand where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) succeeded: u64,
+    pub(super) failed: u64,
+    pub(super) skipped: u64,
+    /// `None`: it is not known yet.
+    pub(super) total: Option<u64>,
+}
+
+impl Counts {
+    pub(super) fn of(status: &Value) -> Self {
+        let count = |name: &str| status["counts"][name].as_u64();
+        let sure = |name: &str| count(name).unwrap_or(0);
+        let total = count("total");
+        Self { succeeded: sure("succeeded"), failed: sure("failed"), skipped: sure("skipped"), total }
+    }
+
+    /// Over, whichever way.
+    pub(super) fn done(self) -> u64 {
+        self.succeeded + self.failed + self.skipped
+    }
+}
+
+pub(super) fn id(batch: &Value) -> &str {
+    batch["batchId"].as_str().unwrap_or_default()
+}
+
+pub(super) fn is_over(status: &Value) -> bool {
+    matches!(status["status"].as_str(), Some("completed" | "failed" | "canceled" | "rejected"))
+}
+
+/// Whether all of it was done.
+pub(super) fn succeeded(status: &Value) -> bool {
+    let Counts { failed, skipped, .. } = Counts::of(status);
+    status["status"] == "completed" && failed == 0 && skipped == 0
+}
+
+pub(super) async fn status(shared: &Shared, batch: &str, with_operations: bool) -> Result<(), CliError> {
+    let mut status = shared.call("batch_status", json!({ "batchId": batch })).await?;
+    if with_operations {
+        status["operations"] = operations(shared, batch).await?.into();
+    }
+    shared.print(&status, |status| {
+        let mut text = Text::default();
+        head(&mut text, status);
+        if let Some(operations) = status["operations"].as_array() {
+            text.gap();
+            text.0.push_str(&operation_table(operations));
+        }
+        text.0
+    })
+}
+
+/// All operations of a batch, page by page.
+async fn operations(shared: &Shared, batch: &str) -> Result<Vec<Value>, CliError> {
+    let mut arguments = json!({ "batchId": batch, "operations": true, "limit": PAGE });
+    let mut all = vec![];
+    loop {
+        let mut page = shared.call_patiently("batch_status", &arguments).await?;
+        if let Value::Array(some) = page["operations"].take() {
+            all.extend(some);
+        }
+        match page["nextOffset"].as_u64() {
+            Some(next) => arguments["offset"] = next.into(),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn operation_table(operations: &[Value]) -> String {
+    let mut table = Table::new(&["ID", "TYPE", "STATUS", "TRIES ", "TIME ", "ERROR"]);
+    for operation in operations {
+        table.row([
+            cell(&operation["id"]),
+            cell(&operation["type"]),
+            cell(&operation["status"]),
+            cell(&operation["attempts"]),
+            millis(&operation["durationMs"]),
+            operation.get("error").map(cell).unwrap_or_default(),
+        ]);
+    }
+    table.show()
+}
+
+pub(super) async fn list(shared: &Shared, limit: usize, page: Option<&str>) -> Result<(), CliError> {
+    let mut arguments = json!({ "pageSize": limit });
+    if let Some(page) = page {
+        arguments["pageToken"] = page.into();
+    }
+    let found = shared.call("batch_list", arguments).await?;
+    shared.print(&found, |found| {
+        let mut table = Table::new(&["BATCH", "STATUS", "DONE ", "TOTAL ", "CHANGED"]);
+        for batch in found["batches"].as_array().into_iter().flatten() {
+            table.row([
+                cell(&batch["batchId"]),
+                cell(&batch["status"]),
+                whole(&batch["done"]),
+                whole(&batch["total"]),
+                age(&batch["changed"]),
+            ]);
+        }
+        if table.is_empty() {
+            return "There are no batches.\n".to_owned();
+        }
+        let mut text = Text(table.show());
+        text.gap();
+        text.field("Total", &cell(&found["total"]));
+        if let Some(next) = found["nextPageToken"].as_str() {
+            let flags = shared.flags();
+            text.field(
+                "Next",
+                &format!("{} batch list{flags} --limit {limit} --page-token {next}", program()),
+            );
+        }
+        text.0
+    })
+}
+
+/// A count that comes as a number with a fraction.
+fn whole(value: &Value) -> String {
+    value.as_f64().map_or_else(|| cell(value), |number| format!("{number:.0}"))
+}
+
+/// What every word about a batch says first.
+pub(super) fn head(text: &mut Text, status: &Value) {
+    text.field("Batch", id(status));
+    let paused = if status["paused"] == true { " (paused)" } else { "" };
+    text.field("Status", &format!("{}{paused}", cell(&status["status"])));
+    if let Some(words) = status["message"].as_str() {
+        text.field("Message", words);
+    }
+    if status["counts"].is_object() {
+        let counts = Counts::of(status);
+        let total = counts.total.map_or("an unknown number".to_owned(), |total| total.to_string());
+        text.field("Done", &format!("{} of {total}", counts.done()));
+        text.field("Failed", &counts.failed.to_string());
+        text.field("Skipped", &counts.skipped.to_string());
+    }
+    let metrics = &status["metrics"];
+    for (label, member, shown) in [
+        ("Time", "wallMs", millis as fn(&Value) -> String),
+        ("Speed-up", "speedup", figure),
+        ("Against a sample", "measuredSpeedup", figure),
+        ("Peak", "peakConcurrency", cell),
+    ] {
+        if let Some(value) = metrics.get(member).filter(|value| !value.is_null()) {
+            text.field(label, &shown(value));
+        }
+    }
+}
+
+/// What failed, and why.
+pub(super) async fn failures(shared: &Shared, text: &mut Text, status: &Value) -> Result<(), CliError> {
+    if Counts::of(status).failed == 0 {
+        return Ok(());
+    }
+    let operations = operations(shared, id(status)).await?;
+    let failed: Vec<&Value> = operations.iter().filter(|operation| operation["status"] == "failed").collect();
+    let mut table = Table::new(&["FAILED", "TYPE", "ERROR"]);
+    for operation in failed.iter().take(FAILURES) {
+        table.row([cell(&operation["id"]), cell(&operation["type"]), cell(&operation["error"])]);
+    }
+    text.gap();
+    text.0.push_str(&table.show());
+    if failed.len() > FAILURES {
+        text.gap();
+        text.field(
+            "All",
+            &format!("{} batch status {}{} --operations", program(), id(status), shared.flags()),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Where the operator's commands are answered: a running server holds the data folder, so it is asked; without one
+//! the store is opened here.
+
+use std::{sync::Arc, time::Duration};
+
+use nuncio::{StorePlace, data_dir::Published};
+use nuncio_engine::store::Store;
+use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
+use serde_json::Value;
+
+use super::{error::CliError, text::plain};
+use crate::config::Config;
+
+/// How long a server on this machine may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who answers.
+pub(super) enum Desk {
+    /// The server that holds the folder.
+    Server(Server),
+    /// Nobody else does.
+    Store(Arc<dyn Store>),
+}
+
+/// A server that is asked as its operator.
+pub(super) struct Server {
+    published: Published,
+    http: reqwest::Client,
+}
+
+impl Desk {
+    pub(super) async fn find(config: &Config) -> Result<Self, CliError> {
+        if let Some(published) = Published::read(&config.data) {
+            // An error means that one is installed already, which is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().map_err(admin)?;
+            if http.get(format!("{}/healthz", published.url)).send().await.is_ok() {
+                return Ok(Self::Server(Server { published, http }));
+            }
+        }
+        let broken = |error: &dyn std::fmt::Display| CliError::Store(error.to_string());
+        let store: Arc<dyn Store> = match config.place() {
+            StorePlace::Postgres { url, options } => {
+                Arc::new(PostgresStore::open(&url, options).await.map_err(|error| broken(&error))?)
+            }
+            StorePlace::Sqlite(dir) => {
+                if !dir.join("nuncio.db").is_file() {
+                    return Err(CliError::Store(format!(
+                        "there is no server and no store in {}: --data names another folder",
+                        dir.display()
+                    )));
+                }
+                let store = SqliteStore::open(&dir, SqliteOptions::default());
+                Arc::new(store.map_err(|error| broken(&error))?)
+            }
+        };
+        Ok(Self::Store(store))
+    }
+
+    pub(super) async fn close(self) {
+        if let Self::Store(store) = self {
+            let _ = store.close().await;
+        }
+    }
+}
+
+impl Server {
+    pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CliError> {
+        let mut url = url::Url::parse(&format!("{}{path}", self.published.url))
+            .map_err(|error| CliError::Admin(error.to_string()))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        self.ask(self.http.get(url)).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, CliError> {
+        self.ask(self.http.post(format!("{}{path}", self.published.url)).json(body)).await
+    }
+
+    pub(super) async fn delete(&self, path: &str) -> Result<Value, CliError> {
+        self.ask(self.http.delete(format!("{}{path}", self.published.url))).await
+    }
+
+    async fn ask(&self, request: reqwest::RequestBuilder) -> Result<Value, CliError> {
+        let response = request.bearer_auth(&self.published.admin_token).send().await.map_err(admin)?;
+        let (status, body) = (response.status(), response.text().await.map_err(admin)?);
+        if !status.is_success() {
+            let said: Value = serde_json::from_str(&body).unwrap_or_default();
+            let why = said["error"]["message"].as_str().unwrap_or(body.trim());
+            return Err(CliError::Admin(format!(
+                "the server answered HTTP {}: {}",
+                status.as_u16(),
+                plain(why)
+            )));
+        }
+        serde_json::from_str(&body)
+            .map_err(|error| CliError::Admin(format!("the server's answer is not JSON: {error}")))
+    }
+}
+
+fn admin(error: reqwest::Error) -> CliError {
+    CliError::Admin(format!("the server did not answer: {}", error.without_url()))
+}

@@ -1,0 +1,229 @@
+//! Asking somebody at the terminal: yes or no, and forms field by field.
+//!
+//! A form's schema is flat: its fields are texts, numbers, switches and choices. What does not fit is said at once
+//! and asked again; the server checks the whole once more. Questions go to the standard error, so that the output
+//! stays what it is for.
+
+use std::io::{self, BufRead as _, Write as _};
+
+use serde_json::{Map, Value};
+
+use super::{error::CliError, text::plain};
+
+/// What somebody did with a form.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Filled {
+    /// It is filled in.
+    In(Value),
+    /// Its end was reached before (Ctrl-D).
+    Left,
+}
+
+/// Asks something that is answered with yes or no; anything else is no.
+pub(crate) async fn yes(question: &str) -> Result<bool, CliError> {
+    let answer = ask(question.to_owned()).await?;
+    Ok(answer.is_some_and(|answer| matches!(&*answer.trim().to_lowercase(), "y" | "yes")))
+}
+
+/// Asks for every field of a form.
+pub(crate) async fn fill(message: &str, schema: &Value) -> Result<Filled, CliError> {
+    let mut content = Map::new();
+    let _ = writeln!(io::stderr(), "\n{}", plain(message));
+    let required = |name: &str| {
+        schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
+    };
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let field = Field { name, schema: field, required: required(name) };
+        loop {
+            let Some(line) = ask(field.prompt()).await? else { return Ok(Filled::Left) };
+            match field.read(&line) {
+                Ok(Some(value)) => drop(content.insert(name.clone(), value)),
+                Ok(None) => {}
+                Err(why) => {
+                    let _ = writeln!(io::stderr(), "  {why}");
+                    continue;
+                }
+            }
+            break;
+        }
+    }
+    Ok(Filled::In(content.into()))
+}
+
+/// One line from the terminal; `None` at its end. In a thread of its own, which the process need not wait for.
+async fn ask(prompt: String) -> Result<Option<String>, CliError> {
+    let read = tokio::task::spawn_blocking(move || {
+        let mut err = io::stderr();
+        write!(err, "{prompt}")?;
+        err.flush()?;
+        let mut line = String::new();
+        let count = io::stdin().lock().read_line(&mut line)?;
+        Ok((count > 0).then(|| line.trim_end_matches(['\n', '\r']).to_owned()))
+    });
+    read.await
+        .map_err(io::Error::other)?
+        .map_err(|error: io::Error| CliError::Usage(format!("cannot read an answer: {error}")))
+}
+
+struct Field<'a> {
+    name: &'a str,
+    schema: &'a Value,
+    required: bool,
+}
+
+impl Field<'_> {
+    fn prompt(&self) -> String {
+        let text = |member: &str| self.schema[member].as_str().map(plain);
+        let title = text("title").unwrap_or_else(|| plain(self.name));
+        let about = text("description").map(|about| format!(" ({about})")).unwrap_or_default();
+        let mut kind = match self.kind() {
+            "boolean" => "y/n".to_owned(),
+            "array" => format!("any of {}, with commas", self.choices().join(", ")),
+            _ if !self.choices().is_empty() => self.choices().join(" | "),
+            "integer" => "a whole number".to_owned(),
+            "number" => "a number".to_owned(),
+            _ => String::new(),
+        };
+        match self.schema.get("default").filter(|default| !default.is_null()) {
+            Some(default) => {
+                let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+                kind =
+                    format!("{kind}{}default: {}", if kind.is_empty() { "" } else { "; " }, plain(&default));
+            }
+            None if !self.required => {
+                kind = format!("{kind}{}may be empty", if kind.is_empty() { "" } else { "; " })
+            }
+            None => {}
+        }
+        let kind = if kind.is_empty() { kind } else { format!(" [{}]", plain(&kind)) };
+        format!("{title}{about}{kind}: ")
+    }
+
+    fn kind(&self) -> &str {
+        self.schema["type"].as_str().unwrap_or("string")
+    }
+
+    /// What may be chosen, if it is a choice.
+    fn choices(&self) -> Vec<String> {
+        let schema = if self.kind() == "array" { &self.schema["items"] } else { self.schema };
+        let named = schema["enum"].as_array().into_iter().flatten();
+        let titled =
+            ["oneOf", "anyOf"].into_iter().flat_map(|member| schema[member].as_array().into_iter().flatten());
+        named.chain(titled.map(|one| &one["const"])).filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// What a line says. `None`: nothing, and nothing is needed.
+    fn read(&self, line: &str) -> Result<Option<Value>, String> {
+        let line = line.trim();
+        if line.is_empty() {
+            return match self.schema.get("default").filter(|default| !default.is_null()) {
+                Some(default) => Ok(Some(default.clone())),
+                None if self.required => Err("something has to be said here".to_owned()),
+                None => Ok(None),
+            };
+        }
+        let value = match self.kind() {
+            "boolean" => match &*line.to_lowercase() {
+                "y" | "yes" | "true" => true.into(),
+                "n" | "no" | "false" => false.into(),
+                _ => return Err("y or n".to_owned()),
+            },
+            "integer" => {
+                line.parse::<i64>().map(Value::from).map_err(|_| "a whole number, such as 3".to_owned())?
+            }
+            "number" => match line.parse::<f64>().ok().and_then(serde_json::Number::from_f64) {
+                Some(number) => Value::Number(number),
+                None => return Err("a number, such as 2.5".to_owned()),
+            },
+            "array" => {
+                let chosen: Vec<&str> =
+                    line.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+                chosen.iter().try_for_each(|one| self.is_choice(one))?;
+                chosen.into()
+            }
+            _ => {
+                self.is_choice(line)?;
+                line.into()
+            }
+        };
+        self.in_bounds(&value)?;
+        Ok(Some(value))
+    }
+
+    fn is_choice(&self, line: &str) -> Result<(), String> {
+        let choices = self.choices();
+        match choices.is_empty() || choices.iter().any(|choice| choice == line) {
+            true => Ok(()),
+            false => Err(format!("one of {}", choices.join(", "))),
+        }
+    }
+
+    fn in_bounds(&self, value: &Value) -> Result<(), String> {
+        let bound = |member: &str| self.schema[member].as_f64();
+        let (size, least, most, unit) = match value {
+            Value::String(text) => (text.chars().count() as f64, "minLength", "maxLength", " characters"),
+            Value::Number(number) => (number.as_f64().unwrap_or_default(), "minimum", "maximum", ""),
+            Value::Array(items) => (items.len() as f64, "minItems", "maxItems", " of them"),
+            _ => return Ok(()),
+        };
+        match (bound(least), bound(most)) {
+            (Some(least), _) if size < least => Err(format!("at least {least}{unit}")),
+            (_, Some(most)) if size > most => Err(format!("at most {most}{unit}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(schema: &Value, required: bool, line: &str) -> Result<Option<Value>, String> {
+        Field { name: "field", schema, required }.read(line)
+    }
+
+    #[test]
+    fn what_is_typed_is_what_the_schema_asks_for() {
+        #[track_caller]
+        fn check(schema: Value, line: &str, expected: Option<Value>) {
+            assert_eq!(read(&schema, true, line).ok().flatten(), expected, "{schema} {line}");
+        }
+        check(json!({ "type": "string" }), " hello ", Some(json!("hello")));
+        check(json!({ "type": "string", "minLength": 3 }), "no", None);
+        check(json!({ "type": "string", "maxLength": 3 }), "größe", None);
+        check(json!({ "type": "string" }), "", None);
+        check(json!({ "type": "string", "default": "x" }), "", Some(json!("x")));
+        check(json!({ "type": "boolean" }), "Y", Some(json!(true)));
+        check(json!({ "type": "boolean" }), "perhaps", None);
+        check(json!({ "type": "integer", "minimum": 1 }), "3", Some(json!(3)));
+        check(json!({ "type": "integer", "minimum": 1 }), "0", None);
+        check(json!({ "type": "integer" }), "3.5", None);
+        check(json!({ "type": "number" }), "3.5", Some(json!(3.5)));
+        check(json!({ "type": "number" }), "NaN", None);
+        let choice = json!({ "type": "string", "oneOf": [{ "const": "a", "title": "A" }, { "const": "b" }] });
+        check(choice.clone(), "b", Some(json!("b")));
+        check(choice, "c", None);
+        let some = json!({ "type": "array", "maxItems": 1, "items": { "enum": ["a", "b"] } });
+        check(some.clone(), "a", Some(json!(["a"])));
+        check(some.clone(), "a, b", None);
+        check(some, "c", None);
+    }
+
+    #[test]
+    fn a_prompt_says_what_is_wanted() {
+        let check = |schema: Value, required: bool, expected: &str| {
+            assert_eq!(Field { name: "field", schema: &schema, required }.prompt(), expected);
+        };
+        check(
+            json!({ "type": "string", "title": "Goal", "description": "in a sentence" }),
+            true,
+            "Goal (in a sentence): ",
+        );
+        check(json!({ "type": "string" }), false, "field [may be empty]: ");
+        check(json!({ "type": "boolean", "default": true }), true, "field [y/n; default: true]: ");
+        check(json!({ "enum": ["a", "b"] }), true, "field [a | b]: ");
+        check(json!({ "type": "string", "title": "\u{1b}[2J" }), true, "\u{fffd}[2J: ");
+    }
+}

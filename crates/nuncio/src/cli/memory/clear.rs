@@ -1,0 +1,44 @@
+//! `nuncio memory clear`: forgets a whole namespace, when somebody said that this is meant.
+
+use std::io::{IsTerminal as _, stdin};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::{error::CliError, form, shared::Shared, table, text::plain};
+
+#[derive(Args)]
+pub(super) struct Clear {
+    /// The namespace
+    #[arg(value_name = "NS")]
+    namespace: String,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Clear {
+    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+        let namespace = plain(&self.namespace);
+        if !self.yes {
+            if !stdin().is_terminal() {
+                let why = format!("this forgets everything in {namespace}: say that it is meant with --yes");
+                return Err(CliError::Usage(why));
+            }
+            let page = shared.call("memory_list", json!({ "namespace": self.namespace, "limit": 1 })).await?;
+            let total = page["stats"]["total"].as_u64().unwrap_or(0);
+            let entries = table::count(total, "entry", "entries");
+            let question = format!("Forget {entries} of {namespace}, all there is? [y/N] ");
+            if !form::yes(&question).await? {
+                shared.remark("nothing was forgotten");
+                return Ok(());
+            }
+        }
+        let cleared =
+            shared.call("memory_clear", json!({ "namespace": self.namespace, "confirm": true })).await?;
+        shared.print(&cleared, |cleared| {
+            let count = cleared["cleared"].as_u64().unwrap_or(0);
+            format!("{} of {namespace} forgotten.\n", table::count(count, "entry", "entries"))
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! `nuncio memory export|import`: whole namespaces as JSON Lines, a page at a time, so that no file is too long.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use nuncio_client::mcp::ToolError;
+use serde_json::json;
+
+use crate::cli::{error::CliError, progress::Progress, shared::Shared, table, text::plain};
+
+/// Entries that are asked for at once; the server gives fewer where they are large.
+const PAGE: usize = 1000;
+/// Lines and bytes that are sent at once.
+const LINES: u64 = 500;
+const BYTES: usize = 512 * 1024;
+/// Wrong lines that are told of.
+const TOLD: usize = 10;
+
+#[derive(Args)]
+pub(super) struct Export {
+    /// The namespace
+    #[arg(value_name = "NS")]
+    namespace: String,
+    /// The file to write. Default: the standard output
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl Export {
+    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+        let Some(path) = &self.file else {
+            let count = self.write(shared, &mut BufWriter::new(io::stdout())).await?;
+            shared.remark(&entries(count));
+            return Ok(());
+        };
+        let failed = |error: io::Error| CliError::Usage(format!("cannot write {}: {error}", path.display()));
+        // A file that is there stays whole until the new one is.
+        let draft = draft_of(path);
+        let mut file = BufWriter::new(File::create(&draft).map_err(failed)?);
+        let written = self.write(shared, &mut file).await;
+        let kept = written.and_then(|count| {
+            file.flush().and_then(|()| std::fs::rename(&draft, path)).map_err(failed)?;
+            Ok(count)
+        });
+        let count = match kept {
+            Ok(count) => count,
+            Err(error) => {
+                let _ = std::fs::remove_file(&draft);
+                return Err(error);
+            }
+        };
+        let report = json!({ "namespace": self.namespace, "exported": count, "file": path });
+        shared.print(&report, |_| {
+            format!("{} of {} in {}.\n", entries(count), plain(&self.namespace), path.display())
+        })
+    }
+
+    async fn write(&self, shared: &Shared, out: &mut impl Write) -> Result<u64, CliError> {
+        let mut progress = Progress::on_terminal(shared.is_json());
+        let mut arguments = json!({ "namespace": self.namespace, "limit": PAGE });
+        let mut count = 0;
+        loop {
+            let page = shared.call_patiently("memory_export", &arguments).await?;
+            out.write_all(page["lines"].as_str().unwrap_or_default().as_bytes())?;
+            count += page["count"].as_u64().unwrap_or(0);
+            progress.at(count, None, "entries");
+            match page["next"].as_str() {
+                Some(next) => arguments["after"] = next.into(),
+                None => break,
+            }
+        }
+        out.flush()?;
+        Ok(count)
+    }
+}
+
+fn entries(number: u64) -> String {
+    table::count(number, "entry", "entries")
+}
+
+fn draft_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    path.with_file_name(name)
+}
+
+/// What becomes of keys that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Mode {
+    /// They are written over
+    Overwrite,
+    /// They stay as they are
+    Keep,
+    /// The import ends at the first piece that has one
+    Fail,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Overwrite => "overwrite",
+            Self::Keep => "keep",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+#[derive(Args)]
+pub(super) struct Import {
+    /// The namespace
+    #[arg(value_name = "NS")]
+    namespace: String,
+    /// The file to read, JSON Lines as `export` writes them. Default: the standard input
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What becomes of keys that are there
+    #[arg(long, value_name = "MODE", default_value = "overwrite")]
+    mode: Mode,
+}
+
+impl Import {
+    pub(super) fn open(&self) -> Result<Box<dyn BufRead>, CliError> {
+        match self.file.as_deref().filter(|file| *file != Path::new("-")) {
+            None => Ok(Box::new(BufReader::new(io::stdin()))),
+            Some(path) => {
+                let file = File::open(path)
+                    .map_err(|error| CliError::Usage(format!("cannot read {}: {error}", path.display())))?;
+                Ok(Box::new(BufReader::new(file)))
+            }
+        }
+    }
+
+    pub(super) async fn run(self, shared: &Shared, mut input: Box<dyn BufRead>) -> Result<(), CliError> {
+        let mut progress = Progress::on_terminal(shared.is_json());
+        let (mut written, mut kept, mut lines) = (0, 0, 0);
+        loop {
+            let (piece, count) = next_piece(&mut *input)?;
+            if count == 0 {
+                break;
+            }
+            let arguments = json!({ "namespace": self.namespace, "lines": piece, "mode": self.mode.name() });
+            let done = match shared.call_patiently("memory_import", &arguments).await {
+                Ok(done) => done,
+                Err(error) => {
+                    drop(progress);
+                    return Err(stopped(error, lines));
+                }
+            };
+            written += done["written"].as_u64().unwrap_or(0);
+            kept += done["kept"].as_u64().unwrap_or(0);
+            lines += count;
+            progress.at(lines, None, "lines");
+        }
+        drop(progress);
+        let report = json!({ "namespace": self.namespace, "written": written, "kept": kept });
+        shared.print(&report, |_| {
+            format!(
+                "{} written to {}; {kept} were there and stayed.\n",
+                entries(written),
+                plain(&self.namespace)
+            )
+        })
+    }
+}
+
+/// An import that did not get to its end: what is wrong in which line of the whole, and what is done.
+fn stopped(error: CliError, before: u64) -> CliError {
+    let (error, target) = match error {
+        CliError::Tool { error, target } => (*error, target),
+        other => return other,
+    };
+    let ToolError::Tool { why, structured } = error else {
+        return CliError::Tool { error: Box::new(error), target };
+    };
+    let wrong =
+        structured.as_ref().and_then(|said| said["errors"].as_array()).map(Vec::as_slice).unwrap_or_default();
+    let told = wrong.iter().take(TOLD).map(|wrong| {
+        let line = before + wrong["line"].as_u64().unwrap_or(0);
+        format!("line {line}: {}", wrong["error"].as_str().unwrap_or_default())
+    });
+    let told: Vec<String> = told.collect();
+    let mut why = if told.is_empty() { why } else { told.join("; ") };
+    let more = wrong.len().saturating_sub(TOLD);
+    if more > 0 {
+        why = format!("{why}; and {more} more");
+    }
+    let done = match before {
+        0 => "nothing is imported".to_owned(),
+        before => format!("the {before} lines before line {} are imported", before + 1),
+    };
+    let error = ToolError::Tool { why: format!("{why} ({done})"), structured };
+    CliError::Tool { error: Box::new(error), target }
+}
+
+/// As many lines as are sent at once, with how many they are; none at the end.
+fn next_piece(input: &mut dyn BufRead) -> Result<(String, u64), CliError> {
+    let (mut piece, mut lines) = (String::new(), 0);
+    while lines < LINES && piece.len() < BYTES {
+        let read = input.read_line(&mut piece);
+        if read.map_err(|error| CliError::Usage(format!("cannot read the entries: {error}")))? == 0 {
+            break;
+        }
+        lines += 1;
+    }
+    Ok((piece, lines))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_sent_in_pieces_of_whole_lines() {
+        let text = (0..1200).map(|n| format!("{{\"n\":{n}}}\r\n")).collect::<String>();
+        let mut input = text.as_bytes();
+        let (mut sizes, mut whole) = (vec![], String::new());
+        while let Ok((piece, lines @ 1..)) = next_piece(&mut input) {
+            sizes.push(lines);
+            whole.push_str(&piece);
+        }
+        assert_eq!((sizes, whole), (vec![500, 500, 200], text));
+        let long = format!("{}\ny", "x".repeat(BYTES));
+        let mut input = long.as_bytes();
+        assert_eq!(
+            next_piece(&mut input).ok().map(|(piece, lines)| (piece.len(), lines)),
+            Some((BYTES + 1, 1))
+        );
+        assert_eq!(next_piece(&mut input).ok(), Some(("y".to_owned(), 1)));
+    }
+}

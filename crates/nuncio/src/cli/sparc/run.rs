@@ -1,0 +1,176 @@
+//! `nuncio sparc run` and `nuncio sparc follow`: a workflow done by the role agents, from its start to its end or to a
+//! question that nobody here answers. The work is a task: it goes on when the command ends.
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Args;
+use nuncio_client::mcp::{Outcome, Question, TaskStatus};
+use serde_json::{Map, Value, json};
+
+use super::{answer, show};
+use crate::cli::{
+    error::CliError,
+    output::{self, note},
+    program,
+    progress::Progress,
+    shared::{Shared, quoted},
+    text::{Text, plain},
+};
+
+/// The longest pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Args)]
+pub(super) struct Run {
+    /// What it is to achieve
+    #[arg(value_name = "GOAL")]
+    goal: String,
+    /// The workflow: a new one of this id, or one that is there and goes on. Default: a new one
+    #[arg(long, value_name = "ID")]
+    context: Option<String>,
+    /// Do not wait for anything
+    #[arg(long)]
+    detach: bool,
+}
+
+impl Run {
+    pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
+        // The id is chosen here, so that the workflow can be looked at from the beginning.
+        let context = self.context.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+        let arguments = json!({ "goal": self.goal, "contextId": context });
+        let started = shared.tools().start("sparc_run", arguments).await;
+        let task = match started.map_err(|error| shared.failed(error))? {
+            Outcome::Task(task) => task.id,
+            // It was over at once.
+            Outcome::Done(_) => {
+                show::workflow(shared, &context).await?;
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        shared.saw(&task);
+        if self.detach {
+            return detached(shared, &task, &context);
+        }
+        follow(shared, &task, &context, None).await
+    }
+}
+
+#[derive(Args)]
+pub(super) struct Follow {
+    /// The task, as `run` named it
+    #[arg(value_name = "TASK")]
+    task: String,
+    /// The workflow that it works on
+    #[arg(long, value_name = "ID")]
+    context: String,
+    /// What to answer where it asks something: a JSON object that fits the question's schema
+    #[arg(long, value_name = "JSON", value_parser = object)]
+    answer: Option<Map<String, Value>>,
+}
+
+impl Follow {
+    pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
+        shared.saw(&self.task);
+        follow(shared, &self.task, &self.context, self.answer).await
+    }
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+fn detached(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, CliError> {
+    let started = json!({ "taskId": task, "contextId": context });
+    shared.print(&started, |_| {
+        let mut text = Text::default();
+        text.field("Workflow", context);
+        text.field("Task", task);
+        text.field("Follow", &follow_command(shared, task, context));
+        text.0
+    })?;
+    if shared.is_own() {
+        shared.remark("no server runs: the workflow goes on when one is started");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command that goes on from here.
+fn follow_command(shared: &Shared, task: &str, context: &str) -> String {
+    format!("{} sparc follow {task} --context {}{}", program(), quoted(context), shared.flags())
+}
+
+async fn follow(
+    shared: &Shared,
+    task: &str,
+    context: &str,
+    mut given: Option<Map<String, Value>>,
+) -> Result<ExitCode, CliError> {
+    let mut progress = Progress::new(shared.is_json());
+    loop {
+        let seen = shared.task(task).await?;
+        // It may not be there yet.
+        let workflow =
+            shared.look("sparc_status", &json!({ "contextId": context })).await.unwrap_or_default();
+        let phase = workflow["currentPhase"].as_str().unwrap_or("starting");
+        let said = seen.message.as_deref().map(|said| format!(": {}", plain(said).replace('\n', " ")));
+        let words = format!("phases passed, at {phase}{}", said.unwrap_or_default());
+        progress.at(show::passed(&workflow), Some(5), &words);
+        match seen.status {
+            TaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
+            TaskStatus::Asks(questions) if given.is_some() => {
+                answer::give(shared, task, &questions, given.take().unwrap_or_default()).await?;
+            }
+            TaskStatus::Asks(questions) => {
+                progress.hide();
+                let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
+                if !goes_on {
+                    return waits(shared, task, context, &questions);
+                }
+                progress.show();
+            }
+            TaskStatus::Completed(called) => {
+                drop(progress);
+                end(shared, &workflow, called.structured)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            TaskStatus::Failed(why) => {
+                drop(progress);
+                end(shared, &workflow, Some(json!({ "taskId": task, "status": "failed", "reason": why })))?;
+                note(&format!("warning: the workflow's task failed: {why}"));
+                return Ok(ExitCode::FAILURE);
+            }
+            TaskStatus::Cancelled => {
+                drop(progress);
+                end(shared, &workflow, Some(json!({ "taskId": task, "status": "cancelled" })))?;
+                note("warning: the workflow's task was canceled");
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+}
+
+/// The workflow where it is known, else what its task came to.
+fn end(shared: &Shared, workflow: &Value, otherwise: Option<Value>) -> Result<(), CliError> {
+    if workflow.is_object() {
+        return show::print(shared, workflow);
+    }
+    shared.print(&otherwise.unwrap_or_default(), |came| format!("{came}\n"))
+}
+
+/// Nobody here answers: what is asked is shown, and how it can be answered, as after `nuncio send`.
+fn waits(shared: &Shared, task: &str, context: &str, questions: &[Question]) -> Result<ExitCode, CliError> {
+    let document = answer::document(context, task, questions);
+    if shared.is_json() {
+        output::json_text(&document.to_string())?;
+    } else {
+        let mut text = Text::default();
+        text.field("Workflow", context);
+        text.field("Task", task);
+        text.field("State", "input-required");
+        text.block("Question", &serde_json::to_string_pretty(&document["questions"]).unwrap_or_default());
+        text.field("Resume", &format!("{} --answer '<answer>'", follow_command(shared, task, context)));
+        output::text(&text.0)?;
+    }
+    note("warning: the task waits for an answer");
+    Ok(ExitCode::SUCCESS)
+}

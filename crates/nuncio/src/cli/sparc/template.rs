@@ -1,0 +1,56 @@
+//! `nuncio sparc template`: what a phase asks for.
+
+use clap::Args;
+use serde_json::Value;
+
+use super::PHASES;
+use crate::cli::{error::CliError, output, shared::Shared, table::cell, text::Text};
+
+#[derive(Args)]
+pub(super) struct Template {
+    /// The phase
+    #[arg(value_name = "PHASE", value_parser = PHASES)]
+    phase: String,
+    /// A worked example and nothing else: a file to begin with
+    #[arg(long)]
+    example: bool,
+}
+
+impl Template {
+    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+        let template = shared.read(&format!("sparc://phase/{}/template", self.phase)).await?;
+        if self.example {
+            let example = &template["examples"][0];
+            let artifact = example.get("artifact").unwrap_or(example);
+            return match shared.is_json() {
+                true => output::json_text(&artifact.to_string()),
+                false => output::text(&format!("{}\n", pretty(artifact))),
+            };
+        }
+        shared.print(&template, |template| {
+            let mut text = Text::default();
+            text.field("Phase", &cell(&template["phase"]));
+            text.gap();
+            for (name, about) in template["template"].as_object().into_iter().flatten() {
+                text.block(name, &words(about));
+            }
+            text.block("Guidelines", &words(&template["guidelines"]));
+            text.block("Schema", &pretty(&template["validation"]));
+            text.0
+        })
+    }
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            items.iter().map(|item| format!("- {}", words(item))).collect::<Vec<_>>().join("\n")
+        }
+        other => pretty(other),
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}

@@ -1,0 +1,261 @@
+//! Tables for people: aligned columns, and figures that say what they mean.
+//!
+//! A terminal gets rows that fit it; a file or a pipe gets every cell whole. What others wrote is shown without its
+//! control characters.
+
+use std::io::{IsTerminal as _, stdout};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::text::plain;
+
+/// Cells are not clipped to less than this.
+const NARROWEST: usize = 8;
+const GAP: &str = "  ";
+
+/// A table that is being made.
+pub(crate) struct Table {
+    head: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Where a table is shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Look {
+    /// Characters in a row; `None`: as many as it takes.
+    width: Option<usize>,
+    /// Whether the head stands out.
+    bold: bool,
+}
+
+impl Look {
+    /// How the standard output wants it.
+    pub(crate) fn of_stdout() -> Self {
+        if !stdout().is_terminal() {
+            return Self::default();
+        }
+        let width = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+        let bold = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        Self { width, bold }
+    }
+}
+
+impl Table {
+    /// A table with these columns. A name that ends in a space is a column of figures.
+    pub(crate) fn new(head: &[&'static str]) -> Self {
+        Self { head: head.to_vec(), rows: vec![] }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| plain(&cell).replace(['\n', '\t'], " ")).collect());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The table as text, for the standard output.
+    pub(crate) fn show(&self) -> String {
+        self.render(Look::of_stdout())
+    }
+
+    fn render(&self, look: Look) -> String {
+        let widths = self.widths(look.width);
+        let mut out = String::new();
+        let head: Vec<String> = self.head.iter().map(|name| name.trim_end().to_owned()).collect();
+        let line = self.line(&head, &widths);
+        out.push_str(&if look.bold { format!("\u{1b}[1m{line}\u{1b}[0m\n") } else { format!("{line}\n") });
+        for row in &self.rows {
+            out.push_str(&self.line(row, &widths));
+            out.push('\n');
+        }
+        out
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+        let cell = |(at, cell): (usize, &String)| {
+            let cell = clipped(cell, widths[at]);
+            let room = " ".repeat(widths[at].saturating_sub(cell.chars().count()));
+            if self.head[at].ends_with(' ') { format!("{room}{cell}") } else { format!("{cell}{room}") }
+        };
+        let cells: Vec<String> = cells.iter().take(self.head.len()).enumerate().map(cell).collect();
+        cells.join(GAP).trim_end().to_owned()
+    }
+
+    /// How wide each column is: as its widest cell, or less where the row would not fit. The widest give way.
+    fn widths(&self, limit: Option<usize>) -> Vec<usize> {
+        let widest = |at: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
+            cells.chain([self.head[at].trim_end().chars().count()]).max().unwrap_or(0)
+        };
+        let mut widths: Vec<usize> = (0..self.head.len()).map(widest).collect();
+        let gaps = GAP.len() * self.head.len().saturating_sub(1);
+        while limit.is_some_and(|limit| widths.iter().sum::<usize>() + gaps > limit) {
+            let Some(most) = widths.iter_mut().max().filter(|most| **most > NARROWEST) else { break };
+            *most -= 1;
+        }
+        widths
+    }
+}
+
+fn clipped(cell: &str, width: usize) -> String {
+    if cell.chars().count() <= width {
+        return cell.to_owned();
+    }
+    cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// A table of JSON objects with these columns: a heading and a member.
+pub(super) fn table(columns: &[(&'static str, &str)], rows: &[Value]) -> String {
+    let heads: Vec<&'static str> = columns.iter().map(|(heading, _)| *heading).collect();
+    let mut table = Table::new(&heads);
+    for row in rows {
+        table.row(columns.iter().map(|(_, member)| words(&row[*member])));
+    }
+    table.show()
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::Array(items) => items.iter().map(words).collect::<Vec<_>>().join(" "),
+        Value::Bool(yes) => (if *yes { "yes" } else { "no" }).to_owned(),
+        other => cell(other),
+    }
+}
+
+/// A member as a cell: texts without quotes, what is not there as a dash.
+pub(crate) fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A number of bytes, as people read it.
+pub(crate) fn bytes(value: &Value) -> String {
+    let Some(bytes) = value.as_f64() else { return cell(value) };
+    let mut size = bytes;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if size < 1024.0 {
+            return if unit == "B" { format!("{size} B") } else { format!("{size:.1} {unit}") };
+        }
+        size /= 1024.0;
+    }
+    format!("{size:.1} TiB")
+}
+
+/// How long ago a time was, as people say it.
+pub(crate) fn age(value: &Value) -> String {
+    age_at(value, Timestamp::now())
+}
+
+fn age_at(value: &Value, now: Timestamp) -> String {
+    let Some(then) = value.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
+        return cell(value);
+    };
+    match now.duration_since(then).as_secs() {
+        // The clocks of two machines need not agree to the second.
+        ..=0 => "now".to_owned(),
+        seconds => format!("{} ago", long(seconds.unsigned_abs())),
+    }
+}
+
+/// Seconds, as people say them: in the largest unit that there is one of.
+pub(crate) fn seconds(value: &Value) -> String {
+    value.as_f64().map_or_else(|| cell(value), |seconds| long(seconds.max(0.0) as u64))
+}
+
+/// Milliseconds, as people say them.
+pub(crate) fn millis(value: &Value) -> String {
+    match value.as_f64() {
+        None => cell(value),
+        Some(millis) if millis < 1.0 => format!("{millis:.2} ms"),
+        Some(millis) if millis < 1000.0 => format!("{millis:.0} ms"),
+        Some(millis) if millis < 60_000.0 => format!("{:.1} s", millis / 1000.0),
+        Some(millis) => long((millis / 1000.0) as u64),
+    }
+}
+
+/// A measured figure: two digits after the point, where it is not a count.
+pub(crate) fn figure(value: &Value) -> String {
+    match value.as_f64().filter(|_| value.is_f64()) {
+        Some(number) => format!("{number:.2}"),
+        None => cell(value),
+    }
+}
+
+/// So many of something.
+pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+fn long(seconds: u64) -> String {
+    let units = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+    let (unit, factor) = units.into_iter().find(|(_, factor)| seconds >= *factor).unwrap_or(("s", 1));
+    format!("{}{unit}", seconds / factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&["KEY", "SIZE "]);
+        table.row(["short".into(), "5 B".into()]);
+        table.row(["a key\nthat goes on and on".into(), "10.5 KiB".into()]);
+        table
+    }
+
+    #[test]
+    fn columns_are_aligned_and_nothing_is_lost_without_a_terminal() {
+        let expected = "KEY                          SIZE\n\
+                        short                         5 B\n\
+                        a key that goes on and on  10.5 KiB\n";
+        let shown = table().render(Look::default());
+        assert_eq!(shown.lines().nth(2), expected.lines().nth(2));
+        assert!(
+            shown
+                .lines()
+                .take(2)
+                .all(|line| line.chars().count() == "a key that goes on and on  10.5 KiB".len())
+        );
+    }
+
+    #[test]
+    fn rows_fit_a_terminal() {
+        let shown = table().render(Look { width: Some(24), bold: true });
+        assert!(shown.starts_with("\u{1b}[1mKEY"), "{shown:?}");
+        let lines: Vec<&str> = shown.lines().skip(1).collect();
+        assert_eq!(lines, ["short                5 B", "a key that go…  10.5 KiB"]);
+        assert_eq!(table().widths(Some(1)), [NARROWEST, NARROWEST], "there is an end to it");
+    }
+
+    #[test]
+    fn figures_are_for_people() {
+        let check = |shown: String, expected: &str| assert_eq!(shown, expected);
+        check(bytes(&json!(0)), "0 B");
+        check(bytes(&json!(1023)), "1023 B");
+        check(bytes(&json!(1536)), "1.5 KiB");
+        check(bytes(&json!(3_u64 << 40)), "3.0 TiB");
+        check(bytes(&json!(null)), "-");
+        let now: Timestamp = "2026-07-28T12:00:00Z".parse().unwrap();
+        check(age_at(&json!("2026-07-28T11:59:01Z"), now), "59s ago");
+        check(age_at(&json!("2026-07-25T12:00:00.000Z"), now), "3d ago");
+        check(age_at(&json!("2026-07-28T12:00:01Z"), now), "now");
+        check(age_at(&json!("soon"), now), "soon");
+        check(seconds(&json!(3600)), "1h");
+        check(seconds(&json!(null)), "-");
+        check(millis(&json!(0.25)), "0.25 ms");
+        check(millis(&json!(1500)), "1.5 s");
+        check(figure(&json!(2.3456)), "2.35");
+        check(figure(&json!(7)), "7");
+        check(figure(&json!(0.0)), "0.00");
+        check(count(1, "key", "keys"), "1 key");
+        check(count(0, "key", "keys"), "0 keys");
+    }
+}

@@ -1,0 +1,207 @@
+//! `nuncio token …`: who may call, for the operator. A token is shown once, when it is made.
+
+use std::{path::PathBuf, sync::Arc};
+
+use clap::{Args, Subcommand};
+use nuncio::{engine::Caller, security::Tokens};
+use nuncio_engine::{
+    Action, Kind,
+    clock::{Clock as _, SystemClock},
+    knowledge::AuditEntry,
+    store::Store,
+};
+use nuncio_server::auth::{DeskError, NewToken};
+use serde_json::{Value, json};
+
+use super::{
+    desk::Desk,
+    error::CliError,
+    local_server,
+    output::{self, Format},
+    table::table,
+    text::Text,
+};
+use crate::duration;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Make a token, which is shown this once
+    Create {
+        /// Who will call with it
+        #[arg(long, value_name = "NAME")]
+        name: String,
+        /// The tenant: what callers share and see of each other ends at its border. Default: home
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
+        /// What it allows, ACTIONS:TYPE[:NAMES], such as read,write:memory:team-*. Default: *:*, everything but
+        /// administration
+        #[arg(long = "scope", value_name = "SCOPE")]
+        scopes: Vec<String>,
+        /// For how long it is good, such as 30d, or never to have it without an end
+        #[arg(long, value_name = "DURATION", default_value = "90d", value_parser = lifetime)]
+        expires: u64,
+        #[command(flatten)]
+        flags: Flags,
+    },
+    /// List all tokens, without their secrets
+    List(Flags),
+    /// Take a token back: it is refused from now on, on all nodes within 5 seconds
+    Revoke {
+        /// The token's id: what stands between the first two underscores
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        flags: Flags,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// The data folder of the server. Default: as `nuncio serve` here would have it
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
+    /// The form of the output
+    #[arg(
+        short = 'o',
+        long = "output",
+        env = "A2ACLI_OUTPUT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    pub(super) format: Format,
+}
+
+/// Seconds; 0 stands for no end.
+fn lifetime(text: &str) -> Result<u64, String> {
+    if text == "never" {
+        return Ok(0);
+    }
+    match duration::parse(text)?.as_secs() {
+        0 => Err("at least one second, or never".into()),
+        seconds => Ok(seconds),
+    }
+}
+
+impl Command {
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Self::Create { flags, .. } | Self::Revoke { flags, .. } | Self::List(flags) => flags.format,
+        }
+    }
+
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let format = self.format();
+        let (Self::Create { flags, .. } | Self::Revoke { flags, .. } | Self::List(flags)) = &self;
+        let desk = Desk::find(&local_server::configured_for(flags.data.clone())).await?;
+        let answer = self.ask(&desk).await;
+        desk.close().await;
+        let answer = answer?;
+        if format == Format::Json {
+            return output::json_text(&answer.to_string());
+        }
+        output::text(&self.show(&answer))
+    }
+
+    async fn ask(&self, desk: &Desk) -> Result<Value, CliError> {
+        match (self, desk) {
+            (Self::Create { .. }, Desk::Server(server)) => {
+                server.post("/admin/tokens", &json!(self.wish())).await
+            }
+            (Self::List(_), Desk::Server(server)) => server.get("/admin/tokens", &[]).await,
+            (Self::Revoke { id, .. }, Desk::Server(server)) => {
+                let id: String = url::form_urlencoded::byte_serialize(id.as_bytes()).collect();
+                server.delete(&format!("/admin/tokens/{id}")).await
+            }
+            (_, Desk::Store(store)) => self.do_here(store).await,
+        }
+    }
+
+    fn wish(&self) -> NewToken {
+        match self {
+            Self::Create { name, tenant, scopes, expires, .. } => NewToken {
+                name: name.clone(),
+                tenant: tenant.clone(),
+                scopes: scopes.clone(),
+                expires_in: Some(*expires),
+            },
+            Self::List(_) | Self::Revoke { .. } => NewToken::default(),
+        }
+    }
+
+    /// Without a server: whoever can open the store is the operator.
+    async fn do_here(&self, store: &Arc<dyn Store>) -> Result<Value, CliError> {
+        let (operator, clock) = (Caller::local(), Arc::new(SystemClock));
+        let tokens = Tokens::new(Arc::clone(store), clock);
+        let (done, operation, action, resource) = match self {
+            Self::Create { name, .. } => {
+                let done = tokens.create(&operator, self.wish()).await;
+                (done, "token.create", Action::Write, format!("admin://tokens?name={name}"))
+            }
+            Self::List(_) => {
+                (tokens.list(&operator).await, "token.list", Action::Read, "admin://tokens".to_owned())
+            }
+            Self::Revoke { id, .. } => {
+                let done = tokens.revoke(&operator, id).await;
+                (done, "token.revoke", Action::Write, format!("admin://tokens/{id}"))
+            }
+        };
+        let done = done.map_err(|error| match error {
+            DeskError::Invalid(_) | DeskError::NoSuchToken(_) => CliError::Admin(error.to_string()),
+            DeskError::Engine(error) => CliError::Store(error.to_string()),
+        })?;
+        if action == Action::Write {
+            let line = AuditEntry {
+                at: SystemClock.now(),
+                tenant: operator.tenant().to_owned(),
+                caller: operator.owner().to_owned(),
+                from: None,
+                operation: operation.to_owned(),
+                action,
+                kind: Kind::Admin,
+                resource,
+                refused: None,
+            };
+            let noted = store.knowledge().append_audit(vec![line]).await;
+            noted.map_err(|error| CliError::Store(error.to_string()))?;
+        }
+        Ok(done)
+    }
+
+    fn show(&self, answer: &Value) -> String {
+        match self {
+            Self::List(_) => {
+                let tokens = answer["tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let columns = [
+                    ("ID", "id"),
+                    ("NAME", "name"),
+                    ("TENANT", "tenant"),
+                    ("STATE", "state"),
+                    ("EXPIRES", "expiresAt"),
+                    ("LAST USED", "lastUsedAt"),
+                    ("SCOPES", "scopes"),
+                ];
+                table(&columns, tokens)
+            }
+            Self::Create { .. } | Self::Revoke { .. } => {
+                let mut text = Text::default();
+                for (label, member) in [
+                    ("Id", "id"),
+                    ("Name", "name"),
+                    ("Tenant", "tenant"),
+                    ("State", "state"),
+                    ("Expires", "expiresAt"),
+                ] {
+                    text.field(label, answer[member].as_str().unwrap_or("never"));
+                }
+                let scopes = answer["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                text.field("Scopes", &scopes.collect::<Vec<_>>().join(" "));
+                if let Some(token) = answer["token"].as_str() {
+                    text.field("Token", token);
+                    text.gap();
+                    text.0.push_str("Keep it now: it is not shown again. Clients send it as Authorization: Bearer TOKEN.\n");
+                }
+                text.0
+            }
+        }
+    }
+}

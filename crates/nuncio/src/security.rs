@@ -1,0 +1,196 @@
+//! Who may call: the server's own tokens, and tokens of another issuer.
+//!
+//! What a caller may do is decided by the engine's guard; what is decided here is who it is. A server that other
+//! machines can reach always asks.
+
+mod audit_log;
+mod jwt;
+mod tokens;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use http::HeaderMap;
+use nuncio_engine::{Access, Action, AuditLevel, Caller, Engine, Kind};
+use nuncio_server::{
+    AuthError, Authenticator, ServerOptions,
+    auth::{DeskError, NewToken, TokenDesk, bearer},
+};
+use serde_json::Value;
+
+pub use self::{jwt::Jwt, tokens::Tokens};
+use crate::StartError;
+
+/// Whether callers have to say who they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AuthMode {
+    /// Where other machines can reach the server, or an issuer is named.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never: whoever reaches the server is the operator. Only for an address that no other machine reaches.
+    Off,
+}
+
+/// What an operator may set about who calls.
+#[derive(Debug, Clone)]
+pub struct SecurityOptions {
+    /// Whether callers have to say who they are.
+    pub auth: AuthMode,
+    /// What goes into the audit; `None`: everything where callers are known, else what changes something.
+    pub audit: Option<AuditLevel>,
+    /// Whose tokens are taken beside the server's own.
+    pub issuer: Option<String>,
+    /// For whom such tokens have to be issued.
+    pub audience: Option<String>,
+    /// Where the issuer's keys are.
+    pub jwks_url: Option<String>,
+    /// A file with the issuer's keys, instead.
+    pub jwks_file: Option<PathBuf>,
+    /// Whether the keys may be on this machine or a private network, and come without TLS.
+    pub allow_private_jwks: bool,
+    /// The claim that names the tenant.
+    pub tenant_claim: String,
+    /// The claim that names the scopes.
+    pub scope_claim: String,
+    /// The tenant of callers whose token names none.
+    pub tenant: String,
+    /// What callers may do whose token names no scopes of this server.
+    pub default_scopes: Vec<String>,
+}
+
+impl Default for SecurityOptions {
+    fn default() -> Self {
+        Self {
+            auth: AuthMode::Auto,
+            audit: None,
+            issuer: None,
+            audience: None,
+            jwks_url: None,
+            jwks_file: None,
+            allow_private_jwks: false,
+            tenant_claim: "tenant".into(),
+            scope_claim: "scope".into(),
+            tenant: "jwt".into(),
+            default_scopes: vec![],
+        }
+    }
+}
+
+impl SecurityOptions {
+    /// Whether callers are asked who they are on that address, if it may be listened on like that.
+    pub(crate) fn secures(&self, address: SocketAddr) -> Result<bool, StartError> {
+        let local = address.ip().is_loopback();
+        match self.auth {
+            AuthMode::On => Ok(true),
+            AuthMode::Auto => Ok(!local || self.issuer.is_some()),
+            AuthMode::Off if local => Ok(false),
+            AuthMode::Off => Err(StartError::Open(address)),
+        }
+    }
+
+    /// What goes into the audit, where a program that embeds the server may have said so, too.
+    pub(crate) fn audit_level(&self, secured: bool, given: AuditLevel) -> AuditLevel {
+        match self.audit {
+            Some(level) => level,
+            None if secured && given == AuditLevel::default() => AuditLevel::All,
+            None => given,
+        }
+    }
+}
+
+/// Whether a name can be that of a caller or a tenant: it is shown in tables and stands in identities.
+pub(crate) fn is_name(text: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
+    (1..=64).contains(&text.len()) && text.chars().all(legal)
+}
+
+/// Gives the server what it needs to know callers by, and offers the audit to those who may read it.
+pub(crate) fn install(
+    options: &SecurityOptions,
+    secured: bool,
+    engine: &Engine,
+    server: &mut ServerOptions,
+) -> Result<(), StartError> {
+    let clock = Arc::clone(engine.clock());
+    let tokens = Arc::new(Tokens::new(Arc::clone(engine.store()), Arc::clone(&clock)));
+    let jwt = Jwt::new(options, clock)?;
+    server.tokens = Some(Arc::new(Desk { engine: engine.clone(), tokens: Arc::clone(&tokens) }));
+    // A program that embeds the server may know callers by other means.
+    if secured && server.authenticator.is_none() {
+        tokio::spawn(tokens::keep_uses(Arc::clone(&tokens), engine.closing()));
+        server.authenticator = Some(Arc::new(Gatekeeper { tokens, jwt }));
+    }
+    audit_log::install(engine);
+    Ok(())
+}
+
+/// Knows callers by their tokens, whoever issued them.
+struct Gatekeeper {
+    tokens: Arc<Tokens>,
+    jwt: Option<Jwt>,
+}
+
+#[async_trait]
+impl Authenticator for Gatekeeper {
+    async fn authenticate(&self, headers: &HeaderMap, _from: Option<IpAddr>) -> Result<Caller, AuthError> {
+        let shown = match bearer(headers) {
+            Some(shown) => shown,
+            None if headers.contains_key(http::header::AUTHORIZATION) => {
+                return Err(AuthError::Invalid("the Authorization header is no bearer token".into()));
+            }
+            None => return Err(AuthError::Missing),
+        };
+        match &self.jwt {
+            Some(jwt) if !shown.starts_with(tokens::PREFIX) => jwt.verify(shown).await,
+            _ => self.tokens.verify(shown).await,
+        }
+    }
+
+    fn issuers(&self) -> Vec<String> {
+        self.jwt.iter().map(|jwt| jwt.issuer().to_owned()).collect()
+    }
+}
+
+/// Tokens for callers that the guard lets through to them.
+struct Desk {
+    engine: Engine,
+    tokens: Arc<Tokens>,
+}
+
+impl Desk {
+    fn allow(
+        &self,
+        caller: &Caller,
+        action: Action,
+        operation: &'static str,
+        resource: &str,
+    ) -> Result<(), DeskError> {
+        let access = Access { action, kind: Kind::Admin, name: "tokens", operation, resource: &resource };
+        Ok(self.engine.allow(caller, &access)?)
+    }
+}
+
+#[async_trait]
+impl TokenDesk for Desk {
+    async fn create(&self, caller: &Caller, wish: NewToken) -> Result<Value, DeskError> {
+        let resource = format!("admin://tokens?name={}", wish.name);
+        self.allow(caller, Action::Write, "token.create", &resource)?;
+        self.tokens.create(caller, wish).await
+    }
+
+    async fn list(&self, caller: &Caller) -> Result<Value, DeskError> {
+        self.allow(caller, Action::Read, "token.list", "admin://tokens")?;
+        self.tokens.list(caller).await
+    }
+
+    async fn revoke(&self, caller: &Caller, id: &str) -> Result<Value, DeskError> {
+        self.allow(caller, Action::Write, "token.revoke", &format!("admin://tokens/{id}"))?;
+        self.tokens.revoke(caller, id).await
+    }
+}

@@ -1,0 +1,44 @@
+//! The audit as a resource, for administrators.
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    Engine, Kind,
+    surface::{HandlerError, Request, ResourceContent, ResourceProfile, Said, Template},
+};
+use nuncio_flows::resource::{About, CachePolicy, content, profile};
+use nuncio_server::audit;
+
+const SCHEMA: &str = "audit-log";
+
+/// Offers it on the surface of an engine.
+pub(super) fn install(engine: &Engine) {
+    let surface = engine.catalog().surface();
+    surface.add_schema(SCHEMA, audit::schema());
+    surface.add_template(AuditLog(engine.clone()));
+}
+
+struct AuditLog(Engine);
+
+#[async_trait]
+impl Template for AuditLog {
+    fn profile(&self) -> ResourceProfile {
+        let about = "Who did what, to which resource, when, from where, and whether it was allowed; newest first. \
+                     For administrators (read:admin:audit).";
+        profile(audit::URI, "audit", about, CachePolicy::Realtime)
+    }
+
+    async fn read(&self, uri: &str, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError> {
+        let Self(engine) = self;
+        let query = audit::read_query(&request.arguments).map_err(HandlerError::Invalid)?;
+        let page = audit::read(engine, &request.caller, query).await?;
+        let about = About {
+            kind: Kind::Admin,
+            name: "audit",
+            schema: SCHEMA,
+            modified: engine.clock().now(),
+            policy: CachePolicy::Realtime,
+        };
+        let surface = engine.catalog().surface();
+        Ok(Said::Done(vec![content(surface, &request.caller, uri, &about, &page)]))
+    }
+}

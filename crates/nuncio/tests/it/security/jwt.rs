@@ -1,0 +1,182 @@
+//! Tokens of another issuer: good ones, and everything that is tried instead.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use nuncio::{
+    SecurityOptions,
+    engine::{Action, Caller, Kind, clock::Clock as _},
+    security::Jwt,
+};
+use nuncio_server::AuthError;
+use serde_json::{Value, json};
+
+use super::{
+    Hands,
+    issuer::{Issuer, Key, forged, jwks},
+};
+
+const ISSUER: &str = "https://issuer.example";
+
+fn options(url: &str) -> SecurityOptions {
+    SecurityOptions {
+        issuer: Some(ISSUER.into()),
+        audience: Some("nuncio".into()),
+        jwks_url: Some(url.into()),
+        allow_private_jwks: true,
+        ..SecurityOptions::default()
+    }
+}
+
+fn claims(clock: &Hands) -> Value {
+    let now = clock.now().0 / 1000;
+    json!({ "iss": ISSUER, "aud": ["other", "nuncio"], "sub": "ada@example.org", "exp": now + 300, "nbf": now - 1,
+        "scope": "openid read:a2a write:memory:x", "tenant": "acme" })
+}
+
+async fn verifier(issuer: &Issuer) -> (Arc<Hands>, Jwt) {
+    let clock = Arc::new(Hands::new());
+    let jwt = Jwt::new(&options(&issuer.url), Arc::clone(&clock) as _).unwrap().unwrap();
+    (clock, jwt)
+}
+
+#[track_caller]
+fn refused(verified: Result<Caller, AuthError>, what: &str) {
+    assert!(matches!(verified, Err(AuthError::Invalid(_))), "{what}: {verified:?}");
+}
+
+#[tokio::test]
+async fn a_good_token_says_who_calls_and_what_it_may() {
+    let (ec, ed) = (Key::es256("ec"), Key::ed25519("ed"));
+    let issuer = Issuer::new(&[&ec, &ed]).await;
+    let (clock, jwt) = verifier(&issuer).await;
+    for key in [&ec, &ed] {
+        let caller = jwt.verify(&key.sign(&claims(&clock))).await.unwrap();
+        assert_eq!((caller.owner(), caller.tenant()), ("acme/ada@example.org", "acme"));
+        assert!(caller.may(Action::Read, Kind::A2a, "tasks") && caller.may(Action::Write, Kind::Memory, "x"));
+        assert!(!caller.may(Action::Execute, Kind::A2a, "echo"));
+    }
+    assert_eq!(issuer.asked.load(Ordering::SeqCst), 1, "keys are fetched once");
+    let mut plain = claims(&clock);
+    plain["tenant"] = Value::Null;
+    plain["scope"] = json!(["execute:a2a"]);
+    plain["aud"] = json!("nuncio");
+    let caller = jwt.verify(&ec.sign(&plain)).await.unwrap();
+    assert_eq!(caller.owner(), "jwt/ada@example.org");
+    assert!(caller.may(Action::Execute, Kind::A2a, "echo"));
+    plain["scope"] = json!("openid profile");
+    let caller = jwt.verify(&ec.sign(&plain)).await.unwrap();
+    assert!(!caller.may(Action::Read, Kind::A2a, "tasks"), "nothing is allowed that nobody said");
+}
+
+#[tokio::test]
+async fn what_is_tried_instead_is_refused() {
+    let (key, stranger) = (Key::es256("key"), Key::es256("key"));
+    let issuer = Issuer::new(&[&key]).await;
+    let (clock, jwt) = verifier(&issuer).await;
+    let good = claims(&clock);
+    jwt.verify(&key.sign(&good)).await.unwrap();
+
+    refused(jwt.verify(&stranger.sign(&good)).await, "another's key under the same name");
+    refused(jwt.verify(&forged(&json!({ "alg": "none" }), &good, b"")).await, "none");
+    refused(
+        jwt.verify(&forged(&json!({ "alg": "none", "kid": "key" }), &good, b"")).await,
+        "none, with a name",
+    );
+    // The public key taken for a password.
+    for secret in [key.public.to_string(), key.public["x"].as_str().unwrap().to_owned()] {
+        let mut header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
+        header.kid = Some("key".into());
+        let token =
+            jsonwebtoken::encode(&header, &good, &jsonwebtoken::EncodingKey::from_secret(secret.as_bytes()));
+        refused(jwt.verify(&token.unwrap()).await, "HS256 with the public key");
+    }
+    let signed = key.sign(&good);
+    let parts: Vec<&str> = signed.split('.').collect();
+    let mut other = good.clone();
+    other["sub"] = json!("root");
+    let payload = forged(&json!({}), &other, b"");
+    refused(
+        jwt.verify(&format!("{}.{}.{}", parts[0], payload.split('.').nth(1).unwrap(), parts[2])).await,
+        "other claims",
+    );
+    let critical = json!({ "alg": "ES256", "kid": "key", "crit": ["b64"], "b64": false });
+    refused(jwt.verify(&forged(&critical, &good, b"x")).await, "critical headers");
+    for garbage in ["", ".", "..", "a.b.c", "nun_x", &"x".repeat(20_000)] {
+        refused(jwt.verify(garbage).await, garbage);
+    }
+
+    let check = async |member: &str, value: Value| {
+        let mut wrong = good.clone();
+        wrong[member] = value.clone();
+        refused(jwt.verify(&key.sign(&wrong)).await, &format!("{member} {value}"));
+    };
+    let now = clock.now().0 / 1000;
+    check("iss", json!("https://evil.example")).await;
+    check("iss", Value::Null).await;
+    check("aud", json!("somebody else")).await;
+    check("aud", json!(["x"])).await;
+    check("aud", Value::Null).await;
+    check("exp", json!(now - 61)).await;
+    check("exp", Value::Null).await;
+    check("exp", json!("soon")).await;
+    check("nbf", json!(now + 61)).await;
+    check("nbf", json!("now")).await;
+    check("sub", Value::Null).await;
+    check("sub", json!("a\nb")).await;
+    check("sub", json!("x".repeat(129))).await;
+    check("tenant", json!("a/b")).await;
+    check("tenant", json!("")).await;
+    check("tenant", json!(["acme"])).await;
+    // Clocks differ a little.
+    for (member, value) in [("exp", now - 59), ("nbf", now + 59)] {
+        let mut close = good.clone();
+        close[member] = json!(value);
+        jwt.verify(&key.sign(&close)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn keys_change_and_the_issuer_may_be_away() {
+    let (old, new) = (Key::es256("old"), Key::es256("new"));
+    let issuer = Issuer::new(&[&old]).await;
+    let (clock, jwt) = verifier(&issuer).await;
+    let asked = || issuer.asked.load(Ordering::SeqCst);
+    jwt.verify(&old.sign(&claims(&clock))).await.unwrap();
+
+    issuer.publish(&[&new]);
+    // A name that is not known is looked for, but not by everybody who makes one up.
+    refused(jwt.verify(&new.sign(&claims(&clock))).await, "not known yet");
+    for _ in 0..10 {
+        refused(jwt.verify(&new.sign_as(Some("made-up"), &claims(&clock))).await, "made up");
+    }
+    assert_eq!(asked(), 1);
+    clock.pass(Duration::from_secs(30));
+    jwt.verify(&new.sign(&claims(&clock))).await.unwrap();
+    assert_eq!(asked(), 2);
+    refused(jwt.verify(&old.sign(&claims(&clock))).await, "withdrawn");
+
+    issuer.away.store(true, Ordering::SeqCst);
+    clock.pass(Duration::from_secs(3600));
+    jwt.verify(&new.sign(&claims(&clock))).await.unwrap();
+    assert_eq!(asked(), 3, "it was looked for, and what is known stays");
+
+    let never = Issuer::new(&[&new]).await;
+    never.away.store(true, Ordering::SeqCst);
+    let (clock, jwt) = verifier(&never).await;
+    let verified = jwt.verify(&new.sign(&claims(&clock))).await;
+    assert!(matches!(verified, Err(AuthError::Unavailable(_))), "{verified:?}");
+}
+
+#[tokio::test]
+async fn keys_can_be_in_a_file() {
+    let (key, dir) = (Key::es256("key"), tempfile::tempdir().unwrap());
+    let file = dir.path().join("jwks.json");
+    std::fs::write(&file, jwks(&[&key]).to_string()).unwrap();
+    let options = SecurityOptions { jwks_url: None, jwks_file: Some(file), ..options("") };
+    let clock = Arc::new(Hands::new());
+    let jwt = Jwt::new(&options, Arc::clone(&clock) as _).unwrap().unwrap();
+    jwt.verify(&key.sign(&claims(&clock))).await.unwrap();
+}

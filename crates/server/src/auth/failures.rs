@@ -1,0 +1,79 @@
+//! Failed authentications in the audit: each of them as long as they are few, then their number.
+//!
+//! Whoever can reach the server can make them, so they may not fill the store.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use nuncio_engine::{Access, Action, Caller, Engine, Kind, clock::Timestamp};
+
+use super::{AuthError, Peer};
+
+/// Lines in a window.
+const MOST: u64 = 10;
+/// How long a window is.
+const WINDOW: Duration = Duration::from_secs(1);
+/// The longest address that a line tells.
+const LONGEST: usize = 256;
+
+/// Notes failed authentications.
+#[derive(Default)]
+pub(crate) struct Failures(Arc<Mutex<Window>>);
+
+#[derive(Default)]
+struct Window {
+    began: Timestamp,
+    count: u64,
+    /// Those without a line, not told of yet.
+    more: u64,
+}
+
+impl Failures {
+    /// Notes one.
+    pub(crate) fn note(&self, engine: &Engine, peer: &Peer, resource: &str, error: &AuthError) {
+        metrics::counter!("nuncio_authentication_failures_total").increment(1);
+        let now = engine.clock().now();
+        let count = {
+            let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // Also where the clock was set back.
+            if now >= window.began.after(WINDOW) || now < window.began {
+                *window = Window { began: now, count: 0, more: window.more };
+            }
+            window.count += 1;
+            window.more += u64::from(window.count > MOST);
+            window.count
+        };
+        if count <= MOST {
+            let end = resource.floor_char_boundary(LONGEST.min(resource.len()));
+            write(engine, peer.named(anonymous()), &resource[..end], &error.to_string());
+        } else if count == MOST + 1 {
+            let (engine, window) = (engine.clone(), Arc::clone(&self.0));
+            tokio::spawn(async move {
+                tokio::time::sleep(WINDOW).await;
+                let more = {
+                    let mut window = window.lock().unwrap_or_else(PoisonError::into_inner);
+                    std::mem::take(&mut window.more)
+                };
+                if more > 0 {
+                    let why =
+                        format!("{more} more failed at about that time, and have no lines of their own");
+                    write(&engine, anonymous(), "", &why);
+                }
+            });
+        }
+    }
+}
+
+fn anonymous() -> Caller {
+    Caller::named("anonymous")
+}
+
+fn write(engine: &Engine, caller: Caller, resource: &str, why: &str) {
+    let (action, kind, operation) = (Action::Execute, Kind::Admin, "authenticate");
+    let access = Access { action, kind, name: "authentication", operation, resource: &resource };
+    if let Err(error) = engine.note_refused(&caller, &access, why) {
+        tracing::warn!(%error, "the audit misses a failed authentication");
+    }
+}

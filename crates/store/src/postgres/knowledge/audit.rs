@@ -1,0 +1,112 @@
+//! The audit, and the counters that all nodes share. Triggers refuse to change a line of the audit, and to delete one
+//! before a sweep has said how old is old enough.
+
+use nuncio_engine::{
+    access::{Action, Kind},
+    clock::Timestamp,
+    knowledge::{AuditEntry, AuditQuery},
+    store::StoreError,
+};
+use tokio_postgres::Row;
+
+use super::{
+    super::{pool::Pool, read::number},
+    whole,
+};
+
+/// A counter that nobody added to for so long is forgotten: whoever comes back begins anew.
+const KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
+
+/// Appends lines in their order.
+pub(super) async fn append(pool: &Pool, entries: &[AuditEntry]) -> Result<(), StoreError> {
+    let texts =
+        |of: fn(&AuditEntry) -> &str| entries.iter().map(|entry| plain(of(entry))).collect::<Vec<_>>();
+    let maybe = |of: fn(&AuditEntry) -> Option<&str>| {
+        entries.iter().map(|entry| of(entry).map(plain)).collect::<Vec<_>>()
+    };
+    let times: Vec<i64> = entries.iter().map(|entry| entry.at.0).collect();
+    pool.run(
+        "SELECT append_audit($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        &[
+            &times,
+            &texts(|entry| &entry.tenant),
+            &texts(|entry| &entry.caller),
+            &maybe(|entry| entry.from.as_deref()),
+            &texts(|entry| &entry.operation),
+            &texts(|entry| entry.action.name()),
+            &texts(|entry| entry.kind.name()),
+            &texts(|entry| &entry.resource),
+            &maybe(|entry| entry.refused.as_deref()),
+        ],
+    )
+    .await
+    .map(drop)
+}
+
+/// Text of the database has no NULs, and a line shall not be lost for what a caller wrote into an address.
+fn plain(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// What `line` reads, of `audit a` and `owner o`.
+pub(super) const LINE: &str =
+    "a.no, a.at, o.name, a.caller, a.origin, a.operation, a.action, a.kind, a.resource, a.refused";
+
+/// Lines, newest first.
+pub(super) async fn query(pool: &Pool, query: &AuditQuery) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
+    // A comparison that is left out leaves the order to the right index.
+    let when =
+        |given: bool, condition: &'static str, unused: &'static str| if given { condition } else { unused };
+    let sql = format!(
+        "SELECT {LINE} FROM audit a JOIN owner o ON o.no = a.tenant
+         WHERE a.no < $1 AND {} AND {} AND {} AND {} AND {} ORDER BY a.no DESC LIMIT $6",
+        when(
+            query.tenant.is_some(),
+            "a.tenant = (SELECT x.no FROM owner x WHERE x.name = $2)",
+            "$2::text IS NULL"
+        ),
+        when(query.caller.is_some(), "a.caller = $3", "$3::text IS NULL"),
+        when(query.kind.is_some(), "a.kind = $4", "$4::text IS NULL"),
+        when(query.since.is_some(), "a.at >= $5", "$5::bigint IS NULL"),
+        when(query.refused, "a.refused IS NOT NULL", "true"),
+    );
+    let before = query.before.map_or(i64::MAX, whole);
+    let (kind, since) = (query.kind.map(Kind::name), query.since.map(|since| since.0));
+    let limit = whole(query.limit as u64);
+    let rows = pool.read(&sql, &[&before, &query.tenant, &query.caller, &kind, &since, &limit]).await?;
+    rows.iter().map(line).collect()
+}
+
+pub(super) fn line(row: &Row) -> Result<(u64, AuditEntry), StoreError> {
+    let (action, kind): (&str, &str) = (row.get(6), row.get(7));
+    let unknown = |name: &str| StoreError::Broken(format!("the audit says {name:?}"));
+    let entry = AuditEntry {
+        at: Timestamp(row.get(1)),
+        tenant: row.get(2),
+        caller: row.get(3),
+        from: row.get(4),
+        operation: row.get(5),
+        action: Action::ALL
+            .into_iter()
+            .find(|known| known.name() == action)
+            .ok_or_else(|| unknown(action))?,
+        kind: Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| unknown(kind))?,
+        resource: row.get(8),
+        refused: row.get(9),
+    };
+    Ok((number(row, 0), entry))
+}
+
+/// Adds to counters; what they stand at, in the order in which they were given.
+pub(super) async fn add_usage(
+    pool: &Pool,
+    uses: &[(String, u64)],
+    now: Timestamp,
+) -> Result<Vec<u64>, StoreError> {
+    let (names, more): (Vec<&str>, Vec<i64>) =
+        uses.iter().map(|(name, uses)| (name.as_str(), whole(*uses))).unzip();
+    let forget = now.0.saturating_sub(KEPT_MS);
+    let sql = "SELECT total FROM add_usage($1, $2, $3, $4) ORDER BY place";
+    let rows = pool.run(sql, &[&names, &more, &now.0, &forget]).await?;
+    Ok(rows.iter().map(|row| number(row, 0)).collect())
+}

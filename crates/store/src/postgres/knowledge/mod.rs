@@ -1,0 +1,162 @@
+//! Knowledge in the shared store. What must be decided under a lock is decided by functions in the database
+//! (`migrations/postgres/0003_knowledge.sql`). Times are given by nodes and used as they are: what is kept for an
+//! hour is kept for an hour by the clock of the node that wrote it, and gone by the clock of the one that reads.
+
+pub(super) mod archived;
+mod audit;
+mod memory;
+mod page;
+mod put;
+mod records;
+mod search;
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    clock::Timestamp,
+    knowledge::{
+        AuditEntry, AuditQuery, Expect, Knowledge, MemoryEntry, MemoryError, MemoryFound, MemoryKey,
+        MemoryPageQuery, MemoryPut, MemoryReads, MemorySearch, MemoryStats, MemoryStored, Record,
+        RecordError, RecordKey, RecordQuery, RecordWrite,
+    },
+    store::{News, StoreError},
+};
+
+pub(super) use self::put::Puts;
+use super::{
+    PostgresStore,
+    pool::{Param, Pool},
+    read::number,
+};
+
+/// Rows changed in one transaction at most, so that others do not wait long for its locks.
+const CHUNK: usize = 256;
+
+#[async_trait]
+impl Knowledge for PostgresStore {
+    async fn put_memory(&self, put: MemoryPut) -> Result<MemoryStored, MemoryError> {
+        self.puts.put(put).await
+    }
+
+    async fn memory(&self, key: &MemoryKey, now: Timestamp) -> Result<Option<MemoryEntry>, StoreError> {
+        page::one(&self.pool, key, now).await
+    }
+
+    async fn delete_memory(
+        &self,
+        key: &MemoryKey,
+        expected: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Option<u64>, MemoryError> {
+        memory::delete(&self.pool, key, expected, now).await
+    }
+
+    async fn clear_memory(&self, tenant: &str, namespace: &str, limit: usize) -> Result<u64, StoreError> {
+        memory::clear(&self.pool, tenant, namespace, limit).await
+    }
+
+    async fn memory_stats(
+        &self,
+        tenant: &str,
+        namespace: &str,
+        now: Timestamp,
+    ) -> Result<Option<MemoryStats>, StoreError> {
+        page::stats(&self.pool, tenant, namespace, now).await
+    }
+
+    async fn namespaces(
+        &self,
+        tenant: &str,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<String>, StoreError> {
+        page::namespaces(&self.pool, tenant, prefix, after, limit, now).await
+    }
+
+    async fn memory_page(&self, query: &MemoryPageQuery) -> Result<Vec<MemoryEntry>, StoreError> {
+        page::page(&self.pool, query).await
+    }
+
+    async fn search_memory(&self, query: &MemorySearch) -> Result<MemoryFound, StoreError> {
+        search::search(&self.pool, query).await
+    }
+
+    async fn count_reads(&self, reads: &[MemoryReads]) -> Result<(), StoreError> {
+        memory::count_reads(&self.pool, reads).await
+    }
+
+    async fn expire_memory(&self, now: Timestamp, limit: usize) -> Result<Vec<MemoryKey>, StoreError> {
+        memory::expire(&self.pool, now, limit).await
+    }
+
+    async fn write_records(&self, writes: Vec<RecordWrite>) -> Result<Vec<u64>, RecordError> {
+        records::write(&self.pool, &writes).await
+    }
+
+    async fn record(&self, key: &RecordKey, now: Timestamp) -> Result<Option<Record>, StoreError> {
+        records::one(&self.pool, key, now).await
+    }
+
+    async fn records(&self, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
+        records::list(&self.pool, query).await
+    }
+
+    async fn expire_records(&self, now: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        in_chunks(&self.pool, "SELECT expire_records($1, $2)", &[&now.0], limit).await
+    }
+
+    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
+        audit::append(&self.pool, &entries).await
+    }
+
+    async fn audit(&self, query: &AuditQuery) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
+        audit::query(&self.pool, query).await
+    }
+
+    async fn expire_audit(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        in_chunks(&self.pool, "SELECT expire_audit($1, $2)", &[&before.0], limit).await
+    }
+
+    async fn add_usage(&self, uses: &[(String, u64)], now: Timestamp) -> Result<Vec<u64>, StoreError> {
+        audit::add_usage(&self.pool, uses, now).await
+    }
+
+    fn ring(&self, topic: String) {
+        self.bell.ring(News::Knowledge(topic));
+    }
+}
+
+/// Runs a statement that deletes a chunk and says how many, until there is nothing left or the limit is reached. Its
+/// last parameter is the size of the chunk.
+async fn in_chunks(pool: &Pool, sql: &str, params: &[Param<'_>], limit: usize) -> Result<u64, StoreError> {
+    let mut deleted = 0;
+    while deleted < limit as u64 {
+        let chunk = CHUNK.min(limit - deleted as usize);
+        let size = chunk as i32;
+        let mut params = params.to_vec();
+        params.push(&size);
+        let gone = pool.run(sql, &params).await?.first().map_or(0, |row| number(row, 0));
+        deleted += gone;
+        if gone < chunk as u64 {
+            break;
+        }
+    }
+    Ok(deleted)
+}
+
+/// A count, a size or a limit as the database keeps it.
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// What a write expects, as the functions take it: a version, 0 for none, -1 for anything.
+fn expected(expect: Expect) -> i64 {
+    match expect {
+        Expect::Any => -1,
+        Expect::Absent => 0,
+        // Nothing is ever at version 0, nor at this one.
+        Expect::Version(0) => i64::MAX,
+        Expect::Version(version) => whole(version),
+    }
+}

@@ -1,0 +1,141 @@
+//! Reading the memory bank: an entry, pages of them, and how much there is. Each in one statement, and so of one
+//! moment.
+
+use nuncio_engine::{
+    clock::Timestamp,
+    knowledge::{MemoryEntry, MemoryKey, MemoryPageQuery, MemoryStats},
+    store::StoreError,
+};
+use tokio_postgres::Row;
+
+use super::{
+    super::{pool::Pool, read::number},
+    whole,
+};
+use crate::knowledge::end_of;
+
+/// What `entry` reads, of `memory m`.
+pub(super) const ENTRY: &str =
+    "m.key, m.version, m.created_at, m.updated_at, m.accessed_at, m.reads, m.size, m.ttl, m.value";
+
+/// The namespace of a tenant, both by name: the first two parameters.
+pub(super) const SPACE: &str = "(SELECT x.* FROM memory_space x
+     WHERE x.tenant = (SELECT o.no FROM owner o WHERE o.name = $1) AND x.namespace = $2) s";
+
+/// An entry.
+pub(super) fn entry(row: &Row) -> MemoryEntry {
+    MemoryEntry {
+        key: row.get(0),
+        version: number(row, 1),
+        created_at: Timestamp(row.get(2)),
+        updated_at: Timestamp(row.get(3)),
+        accessed_at: Timestamp(row.get(4)),
+        reads: number(row, 5),
+        size: number(row, 6),
+        ttl_ms: row.get::<_, Option<i64>>(7).map(i64::cast_unsigned),
+        value: row.get(8),
+    }
+}
+
+/// The entry of that key.
+pub(super) async fn one(
+    pool: &Pool,
+    key: &MemoryKey,
+    now: Timestamp,
+) -> Result<Option<MemoryEntry>, StoreError> {
+    let sql = format!(
+        "SELECT {ENTRY} FROM {SPACE} JOIN memory m ON m.tenant = s.tenant AND m.space = s.no AND m.key = $3
+         WHERE m.expires_at IS NULL OR m.expires_at > $4"
+    );
+    let row = pool.read_one(&sql, &[&key.tenant, &key.namespace, &key.key, &now.0]).await?;
+    Ok(row.as_ref().map(entry))
+}
+
+/// Texts in the order of their bytes: those that begin with a prefix and come after another.
+pub(super) struct Span {
+    pub(super) from: String,
+    pub(super) end: Option<String>,
+    without: bool,
+}
+
+impl Span {
+    pub(super) fn new(prefix: &str, after: &str) -> Self {
+        let without = !after.is_empty() && after >= prefix;
+        Self { from: if without { after } else { prefix }.to_owned(), end: end_of(prefix), without }
+    }
+
+    /// The condition on a column, with `from` and `end` as parameters of these numbers. Only bounds that there are,
+    /// so that an index is read from one to the other.
+    pub(super) fn holds(&self, column: &str, from: u8, end: u8) -> String {
+        let from_is = if self.without { ">" } else { ">=" };
+        match self.end {
+            Some(_) => format!("{column} {from_is} ${from} AND {column} < ${end}"),
+            None => format!("{column} {from_is} ${from} AND ${end}::text IS NULL"),
+        }
+    }
+}
+
+/// Entries in the order of their keys.
+pub(super) async fn page(pool: &Pool, query: &MemoryPageQuery) -> Result<Vec<MemoryEntry>, StoreError> {
+    let span = Span::new(&query.prefix, &query.after);
+    let columns = if query.values { ENTRY.to_owned() } else { ENTRY.replace("m.value", "''") };
+    let sql = format!(
+        "SELECT {columns} FROM {SPACE} JOIN memory m ON m.tenant = s.tenant AND m.space = s.no
+         WHERE {} AND (m.expires_at IS NULL OR m.expires_at > $5) ORDER BY m.key LIMIT $6",
+        span.holds("m.key", 3, 4)
+    );
+    let limit = whole(query.limit as u64);
+    let rows = pool
+        .read(&sql, &[&query.tenant, &query.namespace, &span.from, &span.end, &query.now.0, &limit])
+        .await?;
+    Ok(rows.iter().map(entry).collect())
+}
+
+/// How much a namespace holds: from its counters, less what has expired.
+pub(super) async fn stats(
+    pool: &Pool,
+    tenant: &str,
+    namespace: &str,
+    now: Timestamp,
+) -> Result<Option<MemoryStats>, StoreError> {
+    let sql = format!(
+        "SELECT s.entries - x.entries, s.bytes - x.bytes,
+           (SELECT m.created_at FROM memory m WHERE m.tenant = s.tenant AND m.space = s.no AND m.version > 0
+              AND (m.expires_at IS NULL OR m.expires_at > $3) ORDER BY m.created_at LIMIT 1),
+           (SELECT m.updated_at FROM memory m WHERE m.tenant = s.tenant AND m.space = s.no AND m.version > 0
+              AND (m.expires_at IS NULL OR m.expires_at > $3) ORDER BY m.updated_at DESC LIMIT 1)
+         FROM {SPACE} CROSS JOIN LATERAL (
+           SELECT count(*) AS entries, coalesce(sum(m.size), 0)::bigint AS bytes FROM memory m
+           WHERE m.tenant = s.tenant AND m.space = s.no AND m.expires_at <= $3) x
+         WHERE s.entries > x.entries"
+    );
+    let row = pool.read_one(&sql, &[&tenant, &namespace, &now.0]).await?;
+    Ok(row.map(|row| MemoryStats {
+        entries: number(&row, 0),
+        bytes: number(&row, 1),
+        oldest: Timestamp(row.get(2)),
+        newest: Timestamp(row.get(3)),
+    }))
+}
+
+/// Namespaces that hold something.
+pub(super) async fn namespaces(
+    pool: &Pool,
+    tenant: &str,
+    prefix: &str,
+    after: &str,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<String>, StoreError> {
+    let span = Span::new(prefix, after);
+    let sql = format!(
+        "SELECT s.namespace FROM owner o JOIN memory_space s ON s.tenant = o.no
+         WHERE o.name = $1 AND {} AND EXISTS (SELECT 1 FROM memory m WHERE m.tenant = s.tenant AND m.space = s.no
+           AND (m.expires_at IS NULL OR m.expires_at > $4))
+         ORDER BY s.namespace LIMIT $5",
+        span.holds("s.namespace", 2, 3)
+    );
+    let limit = whole(limit as u64);
+    let rows = pool.read(&sql, &[&tenant, &span.from, &span.end, &now.0, &limit]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}

@@ -1,0 +1,171 @@
+//! Gathers writes of the memory bank: while some are under way, what comes waits and goes together into the next
+//! transaction. Those of one tenant are decided one after the other, so that without it they would wait for the disk
+//! one by one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nuncio_engine::{
+    clock::Timestamp,
+    knowledge::{MemoryError, MemoryPut, MemoryStored},
+    store::StoreError,
+};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{
+    super::{pool::Pool, read::number},
+    expected,
+    search::vector,
+    whole,
+};
+
+/// Writes and bytes that go together at most, about.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 4 << 20;
+/// Writes that wait or are under way at most; then whoever brings one waits.
+const QUEUE: usize = 1_024;
+/// Transactions that are under way at once: different tenants do not wait for each other.
+const AT_ONCE: usize = 2;
+
+struct Job {
+    put: MemoryPut,
+    reply: oneshot::Sender<Result<MemoryStored, MemoryError>>,
+}
+
+/// The writes of this process.
+pub(crate) struct Puts {
+    desk: Arc<Desk>,
+    room: Semaphore,
+}
+
+struct Desk {
+    pool: Arc<Pool>,
+    waiting: Mutex<Vec<Job>>,
+    turns: Semaphore,
+}
+
+impl Puts {
+    pub(in crate::postgres) fn new(pool: Arc<Pool>) -> Self {
+        let desk = Desk { pool, waiting: Mutex::default(), turns: Semaphore::new(AT_ONCE) };
+        Self { desk: Arc::new(desk), room: Semaphore::new(QUEUE) }
+    }
+
+    /// Writes one, likely together with others; returns after it is durable.
+    pub(super) async fn put(&self, put: MemoryPut) -> Result<MemoryStored, MemoryError> {
+        let gone = || StoreError::Unavailable("the store is closed".into());
+        let _room = self.room.acquire().await.map_err(|_| gone())?;
+        let (reply, answer) = oneshot::channel();
+        self.desk.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(Job { put, reply });
+        let desk = Arc::clone(&self.desk);
+        // On its own, since it may carry the writes of others, who go on when this caller goes away.
+        tokio::spawn(async move {
+            let Ok(_turn) = desk.turns.acquire().await else { return };
+            let jobs = desk.take();
+            if !jobs.is_empty() {
+                desk.write(jobs).await;
+            }
+        });
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+impl Desk {
+    /// As many as go together, the first first.
+    fn take(&self) -> Vec<Job> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = 0;
+        let fits = |job: &&Job| {
+            bytes += job.put.value.len() + 2 * job.put.text.len();
+            bytes < BATCH_BYTES
+        };
+        let count = waiting.iter().take(BATCH).take_while(fits).count().max(1).min(waiting.len());
+        waiting.drain(..count).collect()
+    }
+
+    async fn write(&self, jobs: Vec<Job>) {
+        match self.try_write(&jobs).await {
+            // One of them may be at fault: each for itself, so that it is the only one that fails.
+            Err(StoreError::Broken(_)) if jobs.len() > 1 => {
+                for job in jobs {
+                    let one = std::slice::from_ref(&job);
+                    let done = self.try_write(one).await.map(|mut done| done.pop());
+                    answer(job, done.map(Option::unwrap_or_default));
+                }
+            }
+            Err(error) => jobs.into_iter().for_each(|job| answer(job, Err(error.clone()))),
+            Ok(outcomes) => {
+                for (job, outcome) in jobs.into_iter().zip(outcomes) {
+                    answer(job, Ok(outcome));
+                }
+            }
+        }
+    }
+
+    /// What became of each, in their order.
+    async fn try_write(&self, jobs: &[Job]) -> Result<Vec<Outcome>, StoreError> {
+        let puts = || jobs.iter().map(|job| &job.put);
+        let texts = |of: fn(&MemoryPut) -> &String| puts().map(|put| of(put).as_str()).collect::<Vec<_>>();
+        let numbers = |of: fn(&MemoryPut) -> i64| puts().map(of).collect::<Vec<_>>();
+        let times = |of: fn(&MemoryPut) -> Option<i64>| puts().map(of).collect::<Vec<_>>();
+        // Text of the database has no NULs.
+        let plain: Vec<String> = puts().map(|put| put.text.replace('\0', " ")).collect();
+        let words: Vec<String> =
+            puts().map(|put| vector(&put.key.tenant, &put.key.namespace, &put.text)).collect();
+        let mut rows = self
+            .pool
+            .run(
+                "SELECT * FROM put_memory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+                &[
+                    &texts(|put| &put.key.tenant),
+                    &texts(|put| &put.key.namespace),
+                    &texts(|put| &put.key.key),
+                    &texts(|put| &put.value),
+                    &plain,
+                    &words,
+                    &numbers(|put| whole(put.value.len() as u64)),
+                    &times(|put| put.ttl_ms.map(whole)),
+                    &times(|put| put.ttl_ms.map(|ttl| put.now.0.saturating_add(whole(ttl)))),
+                    &numbers(|put| expected(put.expected)),
+                    &numbers(|put| put.now.0),
+                    &numbers(|put| whole(put.max_entries)),
+                    &numbers(|put| whole(put.max_bytes)),
+                ],
+            )
+            .await?;
+        rows.sort_by_key(|row| row.get::<_, i32>(0));
+        let outcome = |row: &tokio_postgres::Row| Outcome {
+            code: row.get(1),
+            figure: row.get::<_, Option<i64>>(2).map(i64::cast_unsigned),
+            created_at: Timestamp(number(row, 3).cast_signed()),
+        };
+        Ok(rows.iter().map(outcome).collect())
+    }
+}
+
+/// What the database says of a write.
+#[derive(Clone, Copy)]
+struct Outcome {
+    code: i16,
+    figure: Option<u64>,
+    created_at: Timestamp,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self { code: -1, figure: None, created_at: Timestamp(0) }
+    }
+}
+
+fn answer(job: Job, outcome: Result<Outcome, StoreError>) {
+    let result = outcome.map_err(MemoryError::from).and_then(|Outcome { code, figure, created_at }| {
+        let figure_or_none = figure.unwrap_or(0);
+        match code {
+            0 => Ok(MemoryStored { version: figure_or_none, created_at }),
+            1 => Err(MemoryError::Moved { found: figure }),
+            2 => Err(MemoryError::TooManyEntries(figure_or_none)),
+            3 => Err(MemoryError::TooManyBytes(figure_or_none)),
+            other => Err(StoreError::Broken(format!("{other} is no outcome of a write")).into()),
+        }
+    });
+    // Nobody may be waiting any more; the work is done all the same.
+    let _ = job.reply.send(result);
+}

@@ -1,0 +1,144 @@
+//! Searching a namespace: keys by a regular expression, words by an index of them. A page with the number of entries
+//! on all pages is one statement.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use nuncio_engine::{
+    knowledge::{MemoryFound, MemorySearch, Sought},
+    store::StoreError,
+};
+
+use super::{
+    super::{pool::Pool, read::number},
+    page::{ENTRY, SPACE, Span, entry},
+    whole,
+};
+use crate::knowledge::{Pattern, words};
+
+/// Words of one value that are indexed, in bytes: PostgreSQL takes a megabyte.
+const MAX_BYTES: usize = 900_000;
+/// Places of one word that are kept, and the last one, as PostgreSQL has it.
+const MAX_PLACES: usize = 255;
+const LAST_PLACE: usize = 16_383;
+
+/// A page of what was found, and how much there is.
+pub(super) async fn search(pool: &Pool, query: &MemorySearch) -> Result<MemoryFound, StoreError> {
+    let (offset, limit) = (whole(query.offset), whole(query.limit as u64));
+    let (tenant, namespace, now) = (&query.tenant, &query.namespace, query.now.0);
+    let rows = match &query.what {
+        Sought::Keys(pattern) => {
+            let pattern = Pattern::read(pattern);
+            let span = Span::new(&pattern.prefix(), "");
+            let sql = sql(
+                "NULL::real, length(m.key)",
+                &format!("m.key ~ $6 AND {}", span.holds("m.key", 7, 8)),
+                "p.place, p.key",
+            );
+            let regex = pattern.regex();
+            pool.read(&sql, &[tenant, namespace, &now, &offset, &limit, &regex, &span.from, &span.end])
+                .await?
+        }
+        Sought::Words(sought) => {
+            let Some(all) = all_of(tenant, namespace, sought) else {
+                return Ok(MemoryFound { entries: vec![], total: 0 });
+            };
+            let sql = sql(
+                "ts_rank(m.words, $6::text::tsquery, 32), 0",
+                "m.words @@ $6::text::tsquery",
+                "p.rank DESC, p.key",
+            );
+            pool.read(&sql, &[tenant, namespace, &now, &offset, &limit, &all]).await?
+        }
+    };
+    let total = rows.first().map_or(0, |row| number(row, 10));
+    // The first row has the total, and nothing else where the page is empty.
+    let found = rows.iter().filter(|row| row.get::<_, Option<&str>>(0).is_some());
+    let entries = found.map(|row| (entry(row), row.get::<_, Option<f32>>(9).map(f64::from)));
+    Ok(MemoryFound { entries: entries.collect(), total })
+}
+
+/// Finds what fits, picks the page by the order, and only then reads rows.
+fn sql(measures: &str, fits: &str, order: &str) -> String {
+    format!(
+        "WITH hit AS MATERIALIZED (
+           SELECT m.tenant, m.space, m.key, {measures} FROM {SPACE}
+           JOIN memory m ON m.tenant = s.tenant AND m.space = s.no
+           WHERE {fits} AND (m.expires_at IS NULL OR m.expires_at > $3)
+         ), place(tenant, space, key, rank, place) AS (SELECT * FROM hit
+         ), page AS (
+           SELECT p.* FROM place p ORDER BY {order} OFFSET $4 LIMIT $5
+         )
+         SELECT {ENTRY}, p.rank, t.total FROM (SELECT count(*) AS total FROM hit) t
+         LEFT JOIN (page p JOIN memory m ON m.tenant = p.tenant AND m.space = p.space AND m.key = p.key) ON true
+         ORDER BY {order}"
+    )
+}
+
+/// What stands before the words of a namespace, so that a search reads no others. Not unique: that is left to the
+/// columns. (FNV-1a; it must be the same on every node and in every version.)
+fn mark(tenant: &str, namespace: &str) -> String {
+    let bytes = tenant.bytes().chain([b'\n']).chain(namespace.bytes());
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    format!("{hash:x}")
+}
+
+/// The words of a text with their places, as a `tsvector` is written. Words are letters and digits: nothing has to be
+/// quoted away.
+pub(super) fn vector(tenant: &str, namespace: &str, text: &str) -> String {
+    let mark = mark(tenant, namespace);
+    let (mut places, mut bytes): (BTreeMap<String, Vec<usize>>, usize) = (BTreeMap::new(), 0);
+    for (place, word) in (1..).zip(words(text)) {
+        let cost = mark.len() + word.len() + 8;
+        let known = places.entry(word).or_insert_with(|| {
+            bytes += cost;
+            vec![]
+        });
+        if known.len() < MAX_PLACES && place <= LAST_PLACE || known.is_empty() {
+            known.push(place.min(LAST_PLACE));
+            bytes += 2;
+        }
+        if bytes > MAX_BYTES {
+            break;
+        }
+    }
+    let mut vector = String::with_capacity(bytes);
+    for (word, places) in places {
+        // Writing to a string does not fail.
+        let _ = write!(vector, "'{mark}:{word}':");
+        for (n, place) in places.into_iter().enumerate() {
+            let _ = write!(vector, "{}{place}", if n == 0 { "" } else { "," });
+        }
+        vector.push(' ');
+    }
+    vector
+}
+
+/// All of these words, as a `tsquery` is written; `None` if there is none.
+fn all_of(tenant: &str, namespace: &str, sought: &[String]) -> Option<String> {
+    let mark = mark(tenant, namespace);
+    let all: Vec<String> =
+        sought.iter().flat_map(|word| words(word)).map(|word| format!("'{mark}:{word}'")).collect();
+    (!all.is_empty()).then(|| all.join(" & "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_written_with_their_namespace_and_places() {
+        let mark = mark("acme", "n");
+        assert_eq!(
+            vector("acme", "n", "to be, or not TO be"),
+            format!("'{mark}:be':2,6 '{mark}:not':4 '{mark}:or':3 '{mark}:to':1,5 ")
+        );
+        assert_eq!(
+            all_of("acme", "n", &["To".into(), "it's".into()]),
+            Some(format!("'{mark}:to' & '{mark}:it' & '{mark}:s'"))
+        );
+        assert_eq!(all_of("acme", "n", &["' | 'x".into()]), Some(format!("'{mark}:x'")));
+        assert_eq!(all_of("acme", "n", &["'".into()]), None);
+        assert_ne!(mark, super::mark("acm", "e\nn"));
+    }
+}
