@@ -1,6 +1,6 @@
 //! SPARC workflows: five phases, each of which ends at a gate.
 //!
-//! A workflow is a small state machine in the store (`workflow`, `store`); a phase passes when its artifact does
+//! A workflow is a small state machine in the store (`workflow`, `store`, `workflows`); a phase passes when its artifact does
 //! (`gate`, `command`), and what belongs into an artifact is said by its template (`templates`). People and programs
 //! work on it through tools and resources, agents through their tasks (`agents`); all of them by the same calls.
 
@@ -13,11 +13,13 @@ mod gate;
 mod phase;
 mod prompts;
 mod resources;
+mod schema;
 mod store;
 mod templates;
 mod tools;
 mod view;
 mod workflow;
+mod workflows;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -28,9 +30,10 @@ pub use self::{
     error::SparcError,
     gate::{MAX_VIOLATIONS, Verdict, Violation},
     phase::{Phase, Role},
-    store::{MAX_CONTEXT_ID, MAX_PAGE, Stored, Submitted, Who, Workflows},
+    store::Stored,
     templates::Template,
     workflow::{MAX_VERSIONS, Refusal, Status, Workflow},
+    workflows::{MAX_CONTEXT_ID, MAX_PAGE, Submitted, Who, Workflows},
 };
 
 /// What an operator may set.

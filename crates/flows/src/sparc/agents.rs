@@ -17,8 +17,8 @@ use super::{
     SparcOptions,
     command::CommandReport,
     phase::{Phase, Role, names},
-    store::{Submitted, Who, Workflows},
-    view::schema,
+    schema,
+    workflows::{Submitted, Who, Workflows},
 };
 pub(super) use by_hand::GATE;
 

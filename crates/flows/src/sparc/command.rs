@@ -133,7 +133,7 @@ impl TestCommand {
         match tokio::time::timeout(self.timeout, follow(&mut child, &group, &mut tail)).await {
             Ok(Ok(status)) => report.exit_code = status.code(),
             Ok(Err(error)) => {
-                report.failure = Some(format!("the test command could not be followed: {error}"))
+                report.failure = Some(format!("the test command could not be followed: {error}"));
             }
             Err(_) => {
                 group.kill();

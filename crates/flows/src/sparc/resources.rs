@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 
 use super::{
     phase::{Phase, Role},
-    store::{MAX_PAGE, Workflows},
-    templates,
-    view::{self, schema},
+    schema, templates, view,
+    workflows::{MAX_PAGE, Workflows},
 };
 use crate::resource::{About, CachePolicy, content, profile};
 
@@ -35,6 +34,18 @@ type Read = Result<Said<Vec<ResourceContent>>, HandlerError>;
 pub(super) fn expand(template: &str, values: &[(&str, &str)]) -> String {
     let values = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     nuncio_engine::surface::expand(template, &values)
+}
+
+/// The address of a workflow.
+pub(super) fn workflow_uri(context_id: &str) -> String {
+    expand(WORKFLOW, &[("contextId", context_id)])
+}
+
+/// The address of an artifact.
+pub(super) fn artifact_uri(context_id: &str, phase: Phase, version: u32) -> String {
+    let version = version.to_string();
+    let values = [("contextId", context_id), ("phase", phase.name()), ("version", &version)];
+    expand(ARTIFACT, &values)
 }
 
 /// What all of these resources stand on.

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::{
     agents::GATE,
     phase::{Phase, Role},
-    store::{MAX_CONTEXT_ID, MAX_PAGE, Who, Workflows},
-    view::{self, schema},
+    schema, view,
+    workflows::{MAX_CONTEXT_ID, MAX_PAGE, Who, Workflows},
 };
 
 type Called = Result<Said<ToolOutput>, HandlerError>;
@@ -149,9 +149,8 @@ fn phase(about: &str) -> Value {
 }
 
 fn profile(name: &str, about: &str, properties: Value, required: &[&str], output: Value) -> ToolProfile {
-    let input = json!({
-        "type": "object", "properties": properties, "required": required, "additionalProperties": false,
-    });
+    let mut input = json!({ "type": "object", "required": required, "additionalProperties": false });
+    input["properties"] = properties;
     ToolProfile::new(name, about).input(input).output(output)
 }
 

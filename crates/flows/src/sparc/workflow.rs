@@ -1,5 +1,5 @@
 //! A workflow as a state machine: a command comes in, and the new state with what is to be written comes out. It
-//! reads nothing and writes nothing; that is `store.rs`.
+//! reads nothing and writes nothing; that is `store.rs` and `workflows.rs`.
 //!
 //! Phases before the current one have passed, those after it are pending. No phase is skipped; going back makes
 //! what comes after pending again, and leaves the artifacts as they are: each is a version that stays.

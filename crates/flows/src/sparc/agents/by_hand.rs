@@ -8,11 +8,7 @@ use nuncio_engine::{Agent, AgentError, Chunk, Outcome, Profile, TaskContext};
 use serde_json::{Value, json};
 
 use super::{Input, submit, who, workflows};
-use crate::sparc::{
-    SparcOptions,
-    phase::Phase,
-    view::{self, schema},
-};
+use crate::sparc::{SparcOptions, phase::Phase, schema, view};
 
 /// Its name.
 pub(in crate::sparc) const GATE: &str = "sparc-gate";

@@ -16,7 +16,9 @@ use crate::sparc::{
     SparcOptions,
     error::SparcError,
     phase::{Phase, Role},
-    store::{Stored, Who, Workflows, artifact_uri, workflow_uri},
+    resources::{artifact_uri, workflow_uri},
+    store::Stored,
+    workflows::{Who, Workflows},
 };
 
 /// How long it may work on one workflow: it waits for its children, which may wait for people.
@@ -128,11 +130,13 @@ async fn start(workflows: &Workflows, who: &Who, input: &Input, key: &str) -> Re
 /// Shows the artifact of a phase that has passed. As text: the one structured result is what the whole run came to.
 async fn show(cx: &TaskContext, phase: Phase, child: &Task) -> Result<(), AgentError> {
     let parts = child.artifacts.iter().flat_map(|artifact| &artifact.parts);
-    let worked = parts.filter_map(|part| match &part.content {
+    let mut worked = parts.filter_map(|part| match &part.content {
         Content::Data(value) => Some(value),
         _ => None,
     });
-    let Some(worked) = worked.last().filter(|worked| worked["outcome"] == "passed") else { return Ok(()) };
+    let Some(worked) = worked.next_back().filter(|worked| worked["outcome"] == "passed") else {
+        return Ok(());
+    };
     let text = serde_json::to_string_pretty(&worked["artifact"]).map_err(AgentError::failed)?;
     let part = Part { media_type: Some("application/json".into()), ..Part::text(text) };
     let chunk = Chunk::parts(format!("{phase}-{}", worked["version"]), vec![part]);

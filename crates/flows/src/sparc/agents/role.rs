@@ -19,8 +19,9 @@ use crate::sparc::{
     forms::{self, Filled},
     gate::{Verdict, Violation},
     phase::{Phase, Role, names},
-    store::{Submitted, Who, Workflows, artifact_uri},
+    resources::artifact_uri,
     templates::Template,
+    workflows::{Submitted, Who, Workflows},
 };
 
 /// How long it may work on one phase, waiting not counted.

@@ -55,7 +55,7 @@ async fn a_workflow_goes_through_its_phases_in_their_order_and_back_with_a_reaso
         let command = &passed["gate"]["command"];
         match phase {
             Phase::Refinement => {
-                assert_eq!((&command["exitCode"], &command["output"]), (&json!(0), &json!("all is well\n")))
+                assert_eq!((&command["exitCode"], &command["output"]), (&json!(0), &json!("all is well\n")));
             }
             _ => assert_eq!(*command, Value::Null),
         }

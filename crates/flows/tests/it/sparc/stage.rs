@@ -208,7 +208,10 @@ fn id() -> String {
 }
 
 fn members(value: Value) -> Map<String, Value> {
-    value.as_object().cloned().expect("an object")
+    match value {
+        Value::Object(members) => members,
+        other => panic!("{other}"),
+    }
 }
 
 /// The last words of a task.
