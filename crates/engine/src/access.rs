@@ -303,7 +303,7 @@ impl fmt::Display for Grant {
         match self.actions.len() {
             3 => f.write_str("*")?,
             _ => {
-                f.write_str(&self.actions.iter().map(|action| action.name()).collect::<Vec<_>>().join(","))?
+                f.write_str(&self.actions.iter().map(|action| action.name()).collect::<Vec<_>>().join(","))?;
             }
         }
         write!(f, ":{}", self.kind.map_or("*", Kind::name))?;

@@ -145,7 +145,7 @@ fn is_card(text: &str) -> bool {
         .enumerate()
         .map(|(n, digit)| if n % 2 == 1 { double(*digit) } else { *digit })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 #[cfg(test)]
