@@ -135,7 +135,11 @@ fn other_machines_are_let_in_only_when_asked() {
         assert!(ran.stderr.contains("--allow-remote"), "{}", ran.stderr);
     }
     let ran = serve(&["--listen", "0.0.0.0:0", "--allow-remote", "--auth", "off"]).exits(2);
-    assert!(ran.stderr.contains("auth is off") && ran.stderr.contains("nuncio token create"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("auth is off") && ran.stderr.contains("nuncio token create"),
+        "{}",
+        ran.stderr
+    );
     assert!(!dir.path().join("d").exists(), "nothing is made before the address is known to be good");
     let ran = serve(&["--listen", "nowhere"]).exits(2);
     assert!(ran.stderr.contains("expected an address and a port"), "{}", ran.stderr);

@@ -99,7 +99,16 @@ fn holds(dir: &Path, bytes: &[u8]) -> Option<String> {
 #[test]
 fn a_token_lets_in_until_it_is_taken_back_and_is_kept_nowhere() {
     let place = Place::new(&["--log", "debug"]);
-    let made = place.token(&["--name", "ada", "--tenant", "acme", "--scope", "read:a2a", "--scope", "execute:a2a:echo"]);
+    let made = place.token(&[
+        "--name",
+        "ada",
+        "--tenant",
+        "acme",
+        "--scope",
+        "read:a2a",
+        "--scope",
+        "execute:a2a:echo",
+    ]);
     let (token, id) = (made["token"].as_str().unwrap(), made["id"].as_str().unwrap());
     assert!(token.starts_with(&format!("nun_{id}_")), "{token}");
     assert_eq!(id.len(), 12);
@@ -117,9 +126,15 @@ fn a_token_lets_in_until_it_is_taken_back_and_is_kept_nowhere() {
 
     let listed = place.nuncio(&["token", "list", "-o", "json"]).exits(0).json();
     let shown = &listed["tokens"][0];
-    assert_eq!((&shown["id"], &shown["name"], &shown["tenant"], &shown["state"]), (&id.into(), &"ada".into(), &"acme".into(), &"active".into()));
+    assert_eq!(
+        (&shown["id"], &shown["name"], &shown["tenant"], &shown["state"]),
+        (&id.into(), &"ada".into(), &"acme".into(), &"active".into())
+    );
     assert!(shown["lastUsedAt"].is_string() && shown["expiresAt"].is_string(), "{shown}");
-    assert_eq!(place.nuncio(&["token", "list"]).exits(0).stdout.lines().next().unwrap().split_whitespace().next(), Some("ID"));
+    assert_eq!(
+        place.nuncio(&["token", "list"]).exits(0).stdout.lines().next().unwrap().split_whitespace().next(),
+        Some("ID")
+    );
 
     place.nuncio(&["token", "revoke", id]).exits(0);
     let refused = place.send_as(token, "hello").exits(4);
@@ -128,10 +143,15 @@ fn a_token_lets_in_until_it_is_taken_back_and_is_kept_nowhere() {
     assert!(unknown.stderr.contains("there is no token"), "{}", unknown.stderr);
 
     let operations = |lines: &[Value]| -> Vec<String> {
-        lines.iter().map(|line| format!("{} {}", line["operation"].as_str().unwrap(), line["allowed"])).collect()
+        lines
+            .iter()
+            .map(|line| format!("{} {}", line["operation"].as_str().unwrap(), line["allowed"]))
+            .collect()
     };
     let all = operations(&place.audit(&[]));
-    for expected in ["token.create true", "token.revoke true", "task.send true", "task.send false", "authenticate false"] {
+    for expected in
+        ["token.create true", "token.revoke true", "task.send true", "task.send false", "authenticate false"]
+    {
         assert!(all.iter().any(|line| line == expected), "{expected}: {all:?}");
     }
     let ada = place.audit(&["--caller", "acme/ada", "--type", "a2a", "--since", "1h"]);
@@ -178,9 +198,11 @@ fn without_a_server_the_store_is_asked() {
 
 #[test]
 fn planted_secrets_are_not_logged() {
-    const PLANTED: [&str; 4] = ["sk-live-0123456789abcdef", "hunter2-in-a-url", "ACME-777-ABC", "geheim-in-a-field"];
+    const PLANTED: [&str; 4] =
+        ["sk-live-0123456789abcdef", "hunter2-in-a-url", "ACME-777-ABC", "geheim-in-a-field"];
     for format in ["text", "json"] {
-        let place = Place::new(&["--log", "trace", "--log-format", format, "--redact", "ACME-[0-9]{1,3}-[A-Z]+"]);
+        let place =
+            Place::new(&["--log", "trace", "--log-format", format, "--redact", "ACME-[0-9]{1,3}-[A-Z]+"]);
         let token = place.token(&["--name", "ada"])["token"].as_str().unwrap().to_owned();
         let sends = [
             "my key is sk-live-0123456789abcdef",
@@ -190,7 +212,9 @@ fn planted_secrets_are_not_logged() {
         ];
         for text in sends {
             place.send_as(&token, text).exits(0);
-            place.send_as(&format!("wrong-{text}").replace(|c: char| !c.is_ascii_graphic(), "-"), "x").exits(4);
+            place
+                .send_as(&format!("wrong-{text}").replace(|c: char| !c.is_ascii_graphic(), "-"), "x")
+                .exits(4);
         }
         let address = place.server.addr();
         for secret in PLANTED {

@@ -134,7 +134,8 @@ fn a_server_for_everyone_says_what_is_missing() {
         command
     };
     run(&mut send()).exits(4);
-    let made = run(nuncio_in(dir.path()).args(["token", "create", "--name", "ada", "--data", "data"])).exits(0);
+    let made =
+        run(nuncio_in(dir.path()).args(["token", "create", "--name", "ada", "--data", "data"])).exits(0);
     let sent = run(send().env("A2ACLI_BEARER", made.field("Token"))).exits(0);
     assert_eq!(sent.field("State"), "completed");
 }

@@ -32,14 +32,24 @@ impl Key {
         let (x, y) = point[1..].split_at(32);
         let public = json!({ "kty": "EC", "crv": "P-256", "kid": kid, "use": "sig", "alg": "ES256",
             "x": BASE64_URL_SAFE_NO_PAD.encode(x), "y": BASE64_URL_SAFE_NO_PAD.encode(y) });
-        Self { kid: kid.into(), alg: Algorithm::ES256, signing: EncodingKey::from_ec_der(der.as_ref()), public }
+        Self {
+            kid: kid.into(),
+            alg: Algorithm::ES256,
+            signing: EncodingKey::from_ec_der(der.as_ref()),
+            public,
+        }
     }
 
     pub(super) fn ed25519(kid: &str) -> Self {
         let der = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let pair = Ed25519KeyPair::from_pkcs8(der.as_ref()).unwrap();
         let public = json!({ "kty": "OKP", "crv": "Ed25519", "kid": kid, "x": BASE64_URL_SAFE_NO_PAD.encode(pair.public_key().as_ref()) });
-        Self { kid: kid.into(), alg: Algorithm::EdDSA, signing: EncodingKey::from_ed_der(der.as_ref()), public }
+        Self {
+            kid: kid.into(),
+            alg: Algorithm::EdDSA,
+            signing: EncodingKey::from_ed_der(der.as_ref()),
+            public,
+        }
     }
 
     pub(super) fn sign(&self, claims: &Value) -> String {
@@ -68,7 +78,11 @@ pub(super) struct Issuer {
 
 impl Issuer {
     pub(super) async fn new(keys: &[&Key]) -> Self {
-        let (kept, asked, away) = (Arc::new(Mutex::new(jwks(keys))), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (kept, asked, away) = (
+            Arc::new(Mutex::new(jwks(keys))),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let state = (Arc::clone(&kept), Arc::clone(&asked), Arc::clone(&away));
         let answer = move || {
             let (keys, asked, away) = state.clone();

@@ -81,12 +81,16 @@ async fn what_is_tried_instead_is_refused() {
 
     refused(jwt.verify(&stranger.sign(&good)).await, "another's key under the same name");
     refused(jwt.verify(&forged(&json!({ "alg": "none" }), &good, b"")).await, "none");
-    refused(jwt.verify(&forged(&json!({ "alg": "none", "kid": "key" }), &good, b"")).await, "none, with a name");
+    refused(
+        jwt.verify(&forged(&json!({ "alg": "none", "kid": "key" }), &good, b"")).await,
+        "none, with a name",
+    );
     // The public key taken for a password.
     for secret in [key.public.to_string(), key.public["x"].as_str().unwrap().to_owned()] {
         let mut header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
         header.kid = Some("key".into());
-        let token = jsonwebtoken::encode(&header, &good, &jsonwebtoken::EncodingKey::from_secret(secret.as_bytes()));
+        let token =
+            jsonwebtoken::encode(&header, &good, &jsonwebtoken::EncodingKey::from_secret(secret.as_bytes()));
         refused(jwt.verify(&token.unwrap()).await, "HS256 with the public key");
     }
     let signed = key.sign(&good);
@@ -94,7 +98,10 @@ async fn what_is_tried_instead_is_refused() {
     let mut other = good.clone();
     other["sub"] = json!("root");
     let payload = forged(&json!({}), &other, b"");
-    refused(jwt.verify(&format!("{}.{}.{}", parts[0], payload.split('.').nth(1).unwrap(), parts[2])).await, "other claims");
+    refused(
+        jwt.verify(&format!("{}.{}.{}", parts[0], payload.split('.').nth(1).unwrap(), parts[2])).await,
+        "other claims",
+    );
     let critical = json!({ "alg": "ES256", "kid": "key", "crit": ["b64"], "b64": false });
     refused(jwt.verify(&forged(&critical, &good, b"x")).await, "critical headers");
     for garbage in ["", ".", "..", "a.b.c", "nun_x", &"x".repeat(20_000)] {

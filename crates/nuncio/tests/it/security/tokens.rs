@@ -6,7 +6,10 @@ use nuncio::{
     engine::{Action, Caller, Grants, Kind},
     security::Tokens,
 };
-use nuncio_server::{AuthError, auth::{DeskError, NewToken}};
+use nuncio_server::{
+    AuthError,
+    auth::{DeskError, NewToken},
+};
 use nuncio_store::{SqliteOptions, SqliteStore};
 use serde_json::Value;
 
@@ -82,7 +85,16 @@ async fn only_the_whole_token_is_good() {
     let secret = shown(&other).rsplit_once(&format!("{}_", other["id"].as_str().unwrap())).unwrap().1;
     let swapped = format!("nun_{id}_{secret}");
     let shortened = &token[..token.len() - 1];
-    for wrong in [shortened, &swapped, &format!("{token}x"), &format!("nun_{id}_"), &format!("nun_{id}"), "nun__", "", "nun_aaaaaaaaaaaa_x"] {
+    for wrong in [
+        shortened,
+        &swapped,
+        &format!("{token}x"),
+        &format!("nun_{id}_"),
+        &format!("nun_{id}"),
+        "nun__",
+        "",
+        "nun_aaaaaaaaaaaa_x",
+    ] {
         why(here.verify(wrong).await);
     }
     here.verify(token).await.unwrap();
@@ -101,7 +113,12 @@ async fn an_administrator_hands_on_no_more_than_it_has_and_only_in_its_tenant() 
     };
     let made = here.create(&admin, with(None, "read:memory:team-a")).await.unwrap();
     assert_eq!(here.verify(shown(&made)).await.unwrap().owner(), "acme/x");
-    for (tenant, scope) in [(None, "read:memory"), (None, "write:memory:team-a"), (Some("globex"), "read:memory:team-a"), (Some("home"), "read:memory:team-a")] {
+    for (tenant, scope) in [
+        (None, "read:memory"),
+        (None, "write:memory:team-a"),
+        (Some("globex"), "read:memory:team-a"),
+        (Some("home"), "read:memory:team-a"),
+    ] {
         let refused = here.create(&admin, with(tenant, scope)).await;
         assert!(matches!(refused, Err(DeskError::Invalid(_))), "{tenant:?} {scope}: {refused:?}");
     }
