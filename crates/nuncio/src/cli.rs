@@ -75,7 +75,7 @@ enum Command {
     #[command(subcommand)]
     Token(token::Command),
     /// Show who did what
-    Audit(audit::Flags),
+    Audit(audit::AuditFlags),
     /// Copy stores, and back them up
     #[command(subcommand)]
     Store(store::Command),

@@ -22,7 +22,7 @@ use crate::duration;
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
-pub(crate) struct Flags {
+pub(crate) struct AuditFlags {
     /// Only what happened in this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Flags {
     flags: token::Flags,
 }
 
-impl Flags {
+impl AuditFlags {
     pub(crate) fn format(&self) -> Format {
         self.flags.format
     }

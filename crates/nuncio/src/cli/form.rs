@@ -187,6 +187,7 @@ mod tests {
     #[test]
     fn what_is_typed_is_what_the_schema_asks_for() {
         #[track_caller]
+        #[allow(clippy::needless_pass_by_value, reason = "the table below reads better")]
         fn check(schema: Value, line: &str, expected: Option<Value>) {
             assert_eq!(read(&schema, true, line).ok().flatten(), expected, "{schema} {line}");
         }

@@ -47,7 +47,7 @@ impl Failures {
         };
         if count <= MOST {
             let end = resource.floor_char_boundary(LONGEST.min(resource.len()));
-            write(engine, peer.named(anonymous()), &resource[..end], &error.to_string());
+            write(engine, &peer.named(anonymous()), &resource[..end], &error.to_string());
         } else if count == MOST + 1 {
             let (engine, window) = (engine.clone(), Arc::clone(&self.0));
             tokio::spawn(async move {
@@ -59,7 +59,7 @@ impl Failures {
                 if more > 0 {
                     let why =
                         format!("{more} more failed at about that time, and have no lines of their own");
-                    write(&engine, anonymous(), "", &why);
+                    write(&engine, &anonymous(), "", &why);
                 }
             });
         }
@@ -70,10 +70,10 @@ fn anonymous() -> Caller {
     Caller::named("anonymous")
 }
 
-fn write(engine: &Engine, caller: Caller, resource: &str, why: &str) {
+fn write(engine: &Engine, caller: &Caller, resource: &str, why: &str) {
     let (action, kind, operation) = (Action::Execute, Kind::Admin, "authenticate");
     let access = Access { action, kind, name: "authentication", operation, resource: &resource };
-    if let Err(error) = engine.note_refused(&caller, &access, why) {
+    if let Err(error) = engine.note_refused(caller, &access, why) {
         tracing::warn!(%error, "the audit misses a failed authentication");
     }
 }

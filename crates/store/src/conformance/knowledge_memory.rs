@@ -127,7 +127,7 @@ pub async fn an_entry_changes_under_its_version(open: impl AsyncFn() -> Arc<dyn 
     let bank = store.knowledge();
     let write = |expected| bank.put_memory(MemoryPut { expected, ..put("n", "k", "1") });
     assert_is!(write(Expect::Version(1)).await, Err(MemoryError::Moved { found: None }));
-    assert_is!(bank.memory_stats("acme", "n", at(0)).await.unwrap(), None);
+    assert_eq!(bank.memory_stats("acme", "n", at(0)).await.unwrap(), None);
     assert_eq!(write(Expect::Absent).await.unwrap().version, 1);
     assert_is!(write(Expect::Absent).await, Err(MemoryError::Moved { found: Some(1) }));
     assert_is!(write(Expect::Version(2)).await, Err(MemoryError::Moved { found: Some(1) }));

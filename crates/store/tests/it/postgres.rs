@@ -12,8 +12,10 @@ use std::{
 use nuncio_engine::{
     Agent, AgentError, Caller, Catalog, Engine, Message, Next, Outcome, Parts, Profile, Reply, Role, Submit,
     Task, TaskContext,
+    access::{Action, Kind},
     clock::Timestamp,
     event::Encoded,
+    knowledge::{AuditEntry, AuditQuery, Knowledge as _},
     store::{Change, CommitError, Guard, NewTask, News, NodeId, RunChange, Session, Store, TaskKey},
     task::{State, TaskId},
 };
@@ -280,6 +282,49 @@ async fn others_hear_what_was_committed() {
     assert_eq!(heard, News::Task { no: made.task, id: new.id, seq: 3 });
     here.commit(create(&new_task(), RunChange::Due(Timestamp(0)))).await.unwrap();
     hear(|news| matches!(news, News::Due)).await;
+    here.ring("=acme\nmemory://data/n/a b é".into());
+    let heard = hear(|news| matches!(news, News::Knowledge(_))).await;
+    assert_eq!(heard, News::Knowledge("=acme\nmemory://data/n/a b é".into()));
+}
+
+/// Whoever has the database can write to it, but not quietly: the audit refuses to be changed by statements.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_cannot_be_changed() {
+    let Some(url) = server() else { return };
+    let options = options();
+    let store = open(&url, options.clone()).await;
+    let line = AuditEntry {
+        at: Timestamp(10),
+        tenant: "acme".into(),
+        caller: "acme/ada".into(),
+        from: None,
+        operation: "memory.delete".into(),
+        action: Action::Write,
+        kind: Kind::Memory,
+        resource: "memory://data/n/k\0".into(),
+        refused: None,
+    };
+    store.append_audit(vec![line.clone(), line]).await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute(&format!("SET search_path = {}", options.schema)).await.unwrap();
+    for sql in [
+        "UPDATE audit SET caller = 'nobody'",
+        "DELETE FROM audit WHERE no = 1",
+        "DELETE FROM audit",
+        "TRUNCATE audit",
+    ] {
+        let error = client.batch_execute(sql).await.unwrap_err();
+        let said = error.as_db_error().map(|said| said.message().to_owned()).unwrap_or_default();
+        assert!(said.contains("only appended to"), "{sql}: {error}");
+    }
+    let everything = AuditQuery { limit: 10, ..AuditQuery::default() };
+    let lines = store.audit(&everything).await.unwrap();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&*lines[0].1.caller, &*lines[0].1.resource), ("acme/ada", "memory://data/n/k\u{fffd}"));
+    assert_eq!(store.expire_audit(Timestamp(11), 1).await.unwrap(), 1, "age removes it");
+    client.batch_execute("DELETE FROM audit").await.unwrap_err();
+    assert_eq!(store.audit(&everything).await.unwrap().len(), 1);
 }
 
 /// What others write to a task is found by its runner also where nobody rang.

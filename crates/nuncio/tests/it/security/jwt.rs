@@ -43,6 +43,7 @@ async fn verifier(issuer: &Issuer) -> (Arc<Hands>, Jwt) {
 }
 
 #[track_caller]
+#[allow(clippy::needless_pass_by_value, reason = "a result that is looked at and let go")]
 fn refused(verified: Result<Caller, AuthError>, what: &str) {
     assert!(matches!(verified, Err(AuthError::Invalid(_))), "{what}: {verified:?}");
 }

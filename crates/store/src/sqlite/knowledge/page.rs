@@ -69,7 +69,7 @@ impl Span {
     }
 
     /// How `from` is compared.
-    pub(super) fn from_is(&self) -> &'static str {
+    pub(super) fn above(&self) -> &'static str {
         if self.without { ">" } else { ">=" }
     }
 
@@ -97,7 +97,7 @@ pub(super) fn page(
          WHERE space = (SELECT no FROM memory_space WHERE owner = ?1 AND namespace = ?2)
            AND key {} ?3 AND key < ?4 AND (expires_at IS NULL OR expires_at > ?5)
          ORDER BY key LIMIT ?6",
-        span.from_is()
+        span.above()
     ))?
     .query_map(
         params![owner, query.namespace, span.from, span.end(), query.now.0, whole(query.limit as u64)],
@@ -158,7 +158,7 @@ pub(super) fn namespaces(
            AND EXISTS (SELECT 1 FROM memory INDEXED BY memory_created
              WHERE space = memory_space.no AND (expires_at IS NULL OR expires_at > ?4))
          ORDER BY namespace LIMIT ?5",
-        span.from_is()
+        span.above()
     ))?
     .query_map(
         [&owner as &dyn ToSql, &span.from, &span.end(), &now.0, &whole(limit as u64)].as_slice(),

@@ -108,7 +108,7 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &RecordQuery) ->
         "SELECT id, body, version, updated_at FROM record INDEXED BY record_id
          WHERE kind = ?1 AND owner = ?2 AND id {} ?3 AND id < ?4 AND (expires_at IS NULL OR expires_at > ?5)
          ORDER BY id LIMIT ?6",
-        span.from_is()
+        span.above()
     ))?
     .query_map(
         params![query.kind, owner, span.from, span.end(), query.now.0, whole(query.limit as u64)],
