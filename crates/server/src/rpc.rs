@@ -84,7 +84,7 @@ where
         Ok(caller) => caller,
         Err(error) => {
             let body = gate::read_body(headers, body, limits.max_body_bytes.min(GLANCE), limits.body_timeout);
-            return unauthenticated(app, headers, body.await.ok(), &error);
+            return unauthenticated(app, headers, body.await.ok().as_ref(), &error);
         }
     };
     let body = match gate::read_body(headers, body, limits.max_body_bytes, limits.body_timeout).await {
@@ -122,8 +122,13 @@ where
 }
 
 /// The answer to whoever is not known, under the id and in the dialect of the request where they can be read.
-fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<Bytes>, error: &AuthError) -> Response<Body> {
-    let request = body.as_ref().and_then(|body| jsonrpc::parse(body, app.options.limits.max_json_depth).ok());
+fn unauthenticated(
+    app: &App,
+    headers: &HeaderMap,
+    body: Option<&Bytes>,
+    error: &AuthError,
+) -> Response<Body> {
+    let request = body.and_then(|body| jsonrpc::parse(body, app.options.limits.max_json_depth).ok());
     let (method, id) = match &request {
         Some(request) => (&*request.method, request.id.clone().unwrap_or_else(Id::null)),
         None => ("", Id::null()),
