@@ -181,7 +181,7 @@ async fn the_same_over_mcp_in_both_eras() {
     assert_eq!(compared, 5 + 4);
     let listed = ada.mcp(&session, "tasks/list", json!({})).await.json();
     assert_eq!(listed["result"]["tasks"], json!([]), "{listed}");
-    // A stream of another's call is not taken up again, nor is its task completed for whoever types.
+    // A stream of another's call is not taken up again.
     let resume = async |id: &str| {
         let cursor = format!("{id}.1");
         let headers =
@@ -189,7 +189,9 @@ async fn the_same_over_mcp_in_both_eras() {
         ada.bare("GET", "/mcp", &headers).await
     };
     assert_eq!(without(&resume(&task).await, &task), without(&resume(NOBODY).await, NOBODY));
-    let typed = json!({ "ref": { "type": "ref/resource", "uri": "a2a://tasks/{id}" }, "argument": { "name": "id", "value": "" } });
+    // Nor is its id completed for whoever types.
+    let typed = json!({ "ref": { "type": "ref/resource", "uri": "a2a://tasks/{taskId}" },
+        "argument": { "name": "taskId", "value": "" } });
     let completed = ada.mcp(&session, "completion/complete", typed).await.json();
     assert_eq!(completed["result"]["completion"]["values"], json!([]), "{completed}");
     assert!(audit(&site).await.iter().filter(|line| line.refused.is_some()).count() >= 9);
