@@ -215,7 +215,22 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
         sources.insert(setting.key, source);
     }
     config.flows.registry.remotes = from_file.remotes;
+    complete(&config, &sources)?;
     Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()) })
+}
+
+/// Looks at settings that mean something only together.
+fn complete(config: &Config, sources: &BTreeMap<&'static str, Source>) -> Result<(), ConfigError> {
+    let Some(model) = &config.flows.sparc.model else { return Ok(()) };
+    let missing = match (model.url.is_empty(), model.name.is_empty()) {
+        (true, _) => "sparc.model-url",
+        (_, true) => "sparc.model-name",
+        _ => return Ok(()),
+    };
+    let set = ["sparc.model-url", "sparc.model-name", "sparc.model-key-variable"];
+    let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or(missing);
+    let from = sources.get(key).cloned().unwrap_or(Source::Default);
+    Err(ConfigError::Value { key, from, why: format!("a model has {missing} as well: set it, too") })
 }
 
 /// Variables are shared with the world, so that one which means nothing here is only worth a word.

@@ -5,6 +5,7 @@ use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 use nuncio::{
     AuthMode,
     engine::{AuditLevel, Grants, Kind, guard::RateError, redact::Redactor},
+    flows::sparc::SparcModel,
 };
 
 use super::{Config, LogFormat, StoreUrl};
@@ -237,6 +238,45 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("webhooks.longest-retry", duration, "The longest wait between two attempts", outbox.schedule.longest),
     field!("webhooks.give-up-after", duration, "When a delivery becomes a dead letter: after waits of so much together", outbox.schedule.give_up_after),
 
+    field!("memory.value-bytes", whole, "Bytes of a value in the memory bank", engine.memory.value_bytes),
+    field!("memory.entries-per-namespace", whole, "Entries of one namespace", engine.memory.entries_per_namespace),
+    field!("memory.bytes-per-tenant", whole, "Bytes of all values of a tenant", engine.memory.bytes_per_tenant),
+    field!("memory.longest-ttl", duration, "The longest time that an entry with an end may be kept", engine.memory.longest_ttl),
+    field!("memory.export-bytes", whole, "Bytes of values on one page of an export", flows.memory.export_bytes),
+    field!("memory.import-bytes", whole, "Bytes that one import takes", flows.memory.import_bytes),
+
+    row("sparc.test-command", Shape::Lines, "WORDS", "The command that decides whether refinement has passed, with its arguments; without one it cannot pass",
+        |config| Some(config.flows.sparc.test_command.as_ref().map(|words| words.join("\n")).unwrap_or_default()),
+        |config, text| { config.flows.sparc.test_command = words(text); Ok(()) }),
+    row("sparc.test-dir", Shape::Text, "DIR", "The folder that the test command runs in; the server's own by default",
+        |config| config.flows.sparc.test_dir.as_ref().map(|dir| dir.display().to_string()),
+        |config, text| { config.flows.sparc.test_dir = Some(text.into()); Ok(()) }),
+    field!("sparc.test-timeout", duration, "How long the test command may run", flows.sparc.test_timeout),
+    field!("sparc.test-output", whole, "Bytes of the test command's output that are kept, from the end", flows.sparc.test_output),
+    row("sparc.model-url", Shape::Text, "URL", "A model to ask where the caller has none: the address before /chat/completions of an OpenAI-compatible API",
+        |config| config.flows.sparc.model.as_ref().map(|model| model.url.clone()),
+        |config, text| public_url(text).map(|url| model(config).url = url)),
+    row("sparc.model-name", Shape::Text, "NAME", "The name of that model",
+        |config| config.flows.sparc.model.as_ref().map(|model| model.name.clone()),
+        |config, text| { model(config).name = text.into(); Ok(()) }),
+    row("sparc.model-key-variable", Shape::Text, "NAME", "The environment variable that holds the key for that model",
+        |config| config.flows.sparc.model.as_ref().and_then(|model| model.key_variable.clone()),
+        |config, text| { model(config).key_variable = Some(text.into()); Ok(()) }),
+
+    row("batch.files-dir", Shape::Text, "DIR", "The only folder whose files batches may read and write; without one they touch no files",
+        |config| config.flows.batch.files_dir.as_ref().map(|dir| dir.display().to_string()),
+        |config, text| { config.flows.batch.files_dir = Some(text.into()); Ok(()) }),
+    field!("batch.max-concurrency", whole, "Operations of all batches that run at once, until batch_configure says something else", flows.batch.settings.max_concurrency),
+    field!("batch.resource-monitoring", switch, "Refuse batches while the machine is busier than the thresholds say, until batch_configure says something else", flows.batch.settings.resource_monitoring),
+    field!("batch.queue-size", whole, "Batches that may wait or be at work, until batch_configure says something else", flows.batch.settings.thresholds.queue_size),
+    field!("batch.operations-per-batch", whole, "Operations of one batch", flows.batch.operations_per_batch),
+    field!("batch.batch-bytes", whole, "Bytes of one batch as it is asked for", flows.batch.batch_bytes),
+    field!("batch.file-bytes", whole, "Bytes of a file that a batch reads, copies, hashes or searches", flows.batch.file_bytes),
+
+    row("resources.alias-hosts", Shape::List, "NAMES", "Hosts of mcp://HOST/memory/… and the like, which stand for memory://…",
+        |config| Some(config.flows.alias_hosts.join(",")),
+        |config, text| { config.flows.alias_hosts = list(text); Ok(()) }),
+
     field!("registry.interval", duration, "How often a remote is probed, give or take a fifth", flows.registry.interval),
     field!("registry.longest-pause", duration, "The longest pause before a remote that stays silent is probed again", flows.registry.longest_pause),
     field!("registry.timeout", duration, "How long one probe of a remote may take", flows.registry.timeout),
@@ -265,6 +305,18 @@ fn positive(text: &str) -> Result<Duration, String> {
 
 fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+}
+
+/// One word a line; none at all is nothing.
+fn words(text: &str) -> Option<Vec<String>> {
+    let words: Vec<String> = text.lines().map(str::to_owned).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+/// The model that is being set, which is made of several settings.
+fn model(config: &mut Config) -> &mut SparcModel {
+    let unset = || SparcModel { url: String::new(), name: String::new(), key_variable: None };
+    config.flows.sparc.model.get_or_insert_with(unset)
 }
 
 /// The place that a URL names.
