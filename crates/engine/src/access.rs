@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// The tenant of callers whose name has none.
 pub const HOME_TENANT: &str = "home";
+/// The operator's name.
+const LOCAL: &str = "local";
 /// The longest scope that is read.
 const MAX_SCOPE: usize = 256;
 /// Grants that one caller may have.
@@ -27,7 +29,7 @@ pub struct Caller {
 impl Caller {
     /// The one caller there is before any authentication is configured: the operator. May do everything.
     pub fn local() -> Self {
-        Self::named("local")
+        Self::named(LOCAL)
     }
 
     /// The caller of that name, `name` or `tenant/name`, who may do everything. The name has been verified by
@@ -53,6 +55,11 @@ impl Caller {
     /// Whose tasks the caller makes and sees: `name`, or `tenant/name`.
     pub fn owner(&self) -> &str {
         &self.owner
+    }
+
+    /// Whether it is the operator.
+    pub fn is_local(&self) -> bool {
+        &*self.owner == LOCAL
     }
 
     /// Whose knowledge the caller shares.

@@ -73,6 +73,11 @@ impl Flows {
         self.sparc.agents().into_iter().chain(self.batch.agents()).collect()
     }
 
+    /// Says that callers of this server have to show a token.
+    pub fn asks_for_tokens(&self) {
+        self.registry.asks_for_tokens();
+    }
+
     /// Offers everything on the surface of an engine that has started, and begins what goes on in the background
     /// until the engine stops.
     pub fn install(&self, engine: &Engine) -> Result<(), ShapeError> {

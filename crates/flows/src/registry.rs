@@ -9,7 +9,10 @@ mod probe;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -117,6 +120,8 @@ pub struct Registry {
     engine: OnceLock<Engine>,
     places: Semaphore,
     state: Mutex<State>,
+    /// Whether the cards of local agents ask for a token.
+    bearer: AtomicBool,
 }
 
 #[derive(Default)]
@@ -143,7 +148,19 @@ impl Registry {
     /// With another way to find out whether somebody is there.
     pub fn with_prober(options: RegistryOptions, prober: Arc<dyn Prober>) -> Self {
         let places = Semaphore::new(options.max_probes.max(1));
-        Self { options, prober, engine: OnceLock::new(), places, state: Mutex::default() }
+        Self {
+            options,
+            prober,
+            engine: OnceLock::new(),
+            places,
+            state: Mutex::default(),
+            bearer: AtomicBool::new(false),
+        }
+    }
+
+    /// Says that callers of this server have to show a token, as its cards do.
+    pub fn asks_for_tokens(&self) {
+        self.bearer.store(true, Ordering::Relaxed);
     }
 
     /// Offers it on a surface, and probes until the engine stops.
@@ -179,6 +196,7 @@ impl Registry {
         let Some(engine) = self.engine.get() else { return vec![] };
         let state = self.lock();
         let base = engine.catalog().surface().base_url();
+        let bearer = self.bearer.load(Ordering::Relaxed);
         let local = engine.catalog().iter().map(|agent| {
             let profile = &agent.profile;
             let url = format!("{base}/agents/{}", profile.name);
@@ -191,7 +209,7 @@ impl Registry {
                 last_seen: state.last_scan,
                 last_error: None,
                 latency: None,
-                card: Some(card::v1(profile, &CardContext::new(url.clone()))),
+                card: Some(card::v1(profile, &CardContext { bearer, ..CardContext::new(url.clone()) })),
                 server_info: None,
                 url,
             }

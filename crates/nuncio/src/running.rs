@@ -72,11 +72,14 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     let check = Arc::clone(&courier);
     parts.check_webhook = Box::new(move |hook| check.check_config(hook).map_err(|error| error.to_string()));
     let engine = Engine::start(parts).await?;
-    if let Some(flows) = &nuncio.flows
-        && let Err(error) = flows.install(&engine)
-    {
-        engine.stop().await;
-        return Err(StartError::System(format!("a schema of the shared tools cannot be used: {error}")));
+    if let Some(flows) = &nuncio.flows {
+        if secured {
+            flows.asks_for_tokens();
+        }
+        if let Err(error) = flows.install(&engine) {
+            engine.stop().await;
+            return Err(StartError::System(format!("a schema of the shared tools cannot be used: {error}")));
+        }
     }
 
     if let Err(error) = security::install(&nuncio.security, secured, &engine, &mut nuncio.server) {

@@ -56,8 +56,15 @@ impl Command {
                 let _ = to.close().await;
                 let done = done.map_err(|error| CliError::Store(error.to_string()))?;
                 output::text(&format!(
-                    "Copied {} tasks ({} were there already); {} compared, all the same.\n",
-                    done.copied, done.there, done.verified
+                    "Copied {} tasks ({} were there already); {} compared, all the same.\n\
+                     With them {} sessions, {} entries of memory, {} records, {} lines of the audit.\n",
+                    done.copied,
+                    done.there,
+                    done.verified,
+                    done.sessions,
+                    done.memory,
+                    done.records,
+                    done.audit
                 ))
             }
             Self::Backup { to, data } => {

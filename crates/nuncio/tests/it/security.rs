@@ -2,6 +2,7 @@
 
 mod issuer;
 mod jwt;
+mod shared;
 mod tokens;
 
 use std::{
