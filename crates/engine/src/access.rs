@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// The tenant of callers whose name has none.
 pub const HOME_TENANT: &str = "home";
+/// What grants call tasks.
+pub const TASKS: &str = "tasks";
 /// The operator's name.
 const LOCAL: &str = "local";
 /// The longest scope that is read.
@@ -180,12 +182,12 @@ impl Grants {
         self.0.is_none()
     }
 
-    /// Whether they allow this.
+    /// Whether they allow this. Whoever may make an agent work may see what becomes of it, answer and end it: the
+    /// tasks that grants are about are always the caller's own.
     pub fn allow(&self, action: Action, kind: Kind, name: &str) -> bool {
-        match &self.0 {
-            None => true,
-            Some(grants) => grants.iter().any(|grant| grant.allows(action, kind, name)),
-        }
+        let Some(grants) = &self.0 else { return true };
+        grants.iter().any(|grant| grant.allows(action, kind, name))
+            || (kind == Kind::A2a && name == TASKS && self.allow_some(Action::Execute, Kind::A2a))
     }
 
     /// Whether there is any name for which they allow this.
@@ -361,6 +363,10 @@ mod tests {
         check("read:admin", Read, Admin, "audit", true);
         check("read:a2a execute:a2a:echo", Execute, A2a, "echo", true);
         check("read:a2a execute:a2a:echo", Execute, A2a, "travel", false);
+        check("execute:a2a:echo", Read, A2a, TASKS, true);
+        check("execute:a2a:echo", Write, A2a, TASKS, true);
+        check("execute:a2a:echo", Read, A2a, "registry", false);
+        check("read:a2a", Write, A2a, TASKS, false);
         check("", Read, Memory, "notes", false);
     }
 

@@ -26,7 +26,7 @@ pub use options::{Limits, Options};
 pub use crate::commands::submit::Begun;
 
 use crate::{
-    access::{Action, Caller, Kind},
+    access::{Action, Caller, Kind, TASKS},
     agent::Profile,
     catalog::Catalog,
     clock::{Clock, SystemClock, Timestamp},
@@ -45,9 +45,6 @@ use crate::{
     task::{Origin, State, Task, TaskId},
     webhook::WebhookConfig,
 };
-
-/// What grants call tasks: whoever may read or write them may do so with all of its own.
-pub const TASKS: &str = "tasks";
 
 /// Says whether a webhook's address is acceptable, in words for the caller.
 pub type WebhookCheck = dyn Fn(&WebhookConfig) -> Result<(), String> + Send + Sync;

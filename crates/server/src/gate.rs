@@ -41,7 +41,7 @@ impl HostCheck {
         if !self.knows(host_name(host)) {
             return Some(
                 "the Host of the request is not one of this server's names: \
-                 set --public-url, or allowed_hosts in nuncio.toml, if it should be",
+                 set --public-url, or allowed-hosts in nuncio.toml, if it should be",
             );
         }
         match headers.get(header::ORIGIN).map(HeaderValue::to_str) {

@@ -1,8 +1,10 @@
 //! How often a caller may do something.
 //!
 //! A bucket per caller and type: it holds what may come at once and fills at the rate. Where several nodes serve
-//! one store each has its own buckets, and once in [`EXCHANGE`] they take out what was used elsewhere. So a
-//! caller who spreads over N nodes gets at most N times the rate during one exchange, and pays it back in the next.
+//! one store each has its own buckets, and once in [`EXCHANGE`] they take out what was used elsewhere since the
+//! exchange before. So a caller who spreads over N nodes gets at most N times the count at once, and until the
+//! second exchange in which a node knows of it; from then on the rate, as closely as one exchange. A debt is at most
+//! one count.
 
 use std::{
     collections::HashMap,

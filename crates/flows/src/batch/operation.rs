@@ -102,7 +102,9 @@ pub(crate) fn files_dir(options: &BatchOptions, caller: &Caller) -> Result<PathB
         tenant => options.tenant_files.get(tenant).cloned(),
     };
     folder.ok_or_else(|| match tenant {
-        HOME_TENANT => "no folder for files is configured (files_dir): an operator sets it".into(),
+        HOME_TENANT => {
+            "no folder for files is configured: an operator sets batch.files-dir (files_dir)".into()
+        }
         _ => {
             "no folder for the files of this tenant is configured (tenant_files): an operator sets it".into()
         }

@@ -3,7 +3,7 @@
 
 use nuncio_engine::{
     Caller, Engine, Kind, Task,
-    engine::TASKS,
+    access::TASKS,
     surface::{CachePolicy, Described, ResourceContent, ResourceProfile, Surface},
 };
 use nuncio_wire::{a2a::write_task_resource, timestamp};
