@@ -382,6 +382,7 @@ impl Inner {
 
     /// The task of that name, if the caller may see it. Names are identities, or what their owner chose.
     pub(crate) async fn find(&self, caller: &Caller, name: &str) -> Result<Opened, Error> {
+        self.check_length(name)?;
         for key in keys(caller, name) {
             // The log of somebody else's task is not read: that would take longer than to find nothing. The operator
             // may know, and is mostly alone.
@@ -403,12 +404,22 @@ impl Inner {
 
     /// As `find`, without the log.
     pub(crate) async fn find_row(&self, caller: &Caller, name: &str) -> Result<TaskRow, Error> {
+        self.check_length(name)?;
         for key in keys(caller, name) {
             if let Some(row) = self.visible(caller, name, self.store.row(&key).await?) {
                 return Ok(row);
             }
         }
         Err(Error::NoSuchTask(name.to_owned()))
+    }
+
+    /// No task has a name that is longer than a client may choose; nobody looks for one, or repeats it.
+    fn check_length(&self, name: &str) -> Result<(), Error> {
+        let most = self.options.limits.id_bytes.max(64);
+        match name.len() > most {
+            true => Err(Error::NoSuchTask(format!("{}…", &name[..name.floor_char_boundary(most)]))),
+            false => Ok(()),
+        }
     }
 
     /// The row, if the caller may know of it. That somebody asked for another's is noted, and not told.

@@ -6,7 +6,7 @@
 mod audit;
 mod rate;
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt::Display, sync::Arc, time::Duration};
 
 pub(crate) use self::rate::EXCHANGE;
 use self::{audit::Audit, rate::Rates};
@@ -21,7 +21,13 @@ use crate::{
     knowledge::AuditEntry,
     redact::Redactor,
     store::Store,
+    surface::decode_lossy,
 };
+
+/// Bytes of an address or a reason that a line of the audit keeps, about.
+const LINE: usize = 512;
+/// Bytes of it that are looked at: what is cut after that has no half of a secret before it.
+const LOOKED_AT: usize = 2 * LINE;
 
 /// What an operator may set about access.
 #[derive(Debug, Clone, Default)]
@@ -120,9 +126,26 @@ impl Guard {
             operation: access.operation.to_owned(),
             action: access.action,
             kind: access.kind,
-            resource: self.redactor.text(&access.resource.to_string()).into_owned(),
-            refused: refused.map(|why| self.redactor.text(&why).into_owned()),
+            resource: self.line(&access.resource.to_string()),
+            refused: refused.map(|why| self.line(&why)),
         })
+    }
+
+    /// A text as the audit keeps it: short, without secrets, also encoded ones, and without what no store takes.
+    fn line(&self, text: &str) -> String {
+        let beginning = &text[..text.floor_char_boundary(LOOKED_AT)];
+        let mut kept = self.redactor.text(beginning).into_owned();
+        if beginning.contains('%') {
+            let decoded = decode_lossy(beginning);
+            if let Cow::Owned(clean) = self.redactor.text(&decoded) {
+                kept = clean;
+            }
+        }
+        if kept.len() > LINE || beginning.len() < text.len() {
+            kept.truncate(kept.floor_char_boundary(LINE));
+            kept.push('…');
+        }
+        kept.replace(char::is_control, "\u{fffd}")
     }
 
     /// Writes what is noted, until the engine stops; returns when all of it is written.

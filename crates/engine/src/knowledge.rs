@@ -243,7 +243,7 @@ pub struct MemorySearch {
     pub what: Sought,
     /// Entries to pass over.
     pub offset: u64,
-    /// Entries to return, with their values.
+    /// Entries to return, with their values up to [`SEARCHED_BYTES`].
     pub limit: usize,
     /// The time.
     pub now: Timestamp,
@@ -260,6 +260,9 @@ pub enum Sought {
     /// come first, by the store's own measure.
     Words(Vec<String>),
 }
+
+/// The largest value that a search returns, in bytes. Those that are larger are found, and come without it.
+pub const SEARCHED_BYTES: u64 = 16 * 1024;
 
 /// A page of what was found.
 #[derive(Debug, Clone, PartialEq)]

@@ -102,7 +102,7 @@ pub struct Namespaces {
 /// A page of what was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// The entries, with their values, each with its score from 0 to 1: see [`Pattern::score`]; where words were
+    /// The entries, each with its value up to 16 KiB (null where it is larger: read it by its key) and its score from 0 to 1: see [`Pattern::score`]; where words were
     /// searched for, the store's rank.
     pub results: Vec<(Entry, f64)>,
     /// How many there are on all pages.

@@ -20,11 +20,13 @@ use std::{
 use serde_json::Value;
 use tokio::sync::broadcast;
 
+pub(crate) use self::resources::decode_lossy;
+
 pub use self::{
     asking::{Abilities, Answers, Asking, HandlerError, Inquiry, Request, Said},
     meta::{CachePolicy, Described, STATIC_FRESH_MS},
     prompts::{Prompt, PromptArgument, PromptMessage, PromptOutput, PromptProfile},
-    resources::{Body, Resource, ResourceContent, ResourceProfile, Template, expand, matches},
+    resources::{Body, Resource, ResourceContent, ResourceProfile, Template, access_of, expand, matches},
     shape::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, Shape, ShapeError},
     tools::{Block, Tool, ToolOutput, ToolProfile, tool},
 };

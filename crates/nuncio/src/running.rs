@@ -59,6 +59,13 @@ pub enum End {
 pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     let address = nuncio.address()?;
     let secured = nuncio.server.authenticator.is_some() || nuncio.security.secures(address)?;
+    if !secured && nuncio.server.cors_origins.iter().any(|origin| origin == "*") {
+        return Err(StartError::Security(
+            "cors.origins = \"*\" would let every web page act as the operator, since callers show no tokens: \
+             name the origins, or set auth = \"on\""
+                .into(),
+        ));
+    }
     nuncio.options.access.audit = nuncio.security.audit_level(secured, nuncio.options.access.audit);
     let catalog = nuncio.catalog()?;
     let data = nuncio.data.clone();

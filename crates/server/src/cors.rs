@@ -1,7 +1,8 @@
 //! Pages of other origins that may call from a browser (CORS). Off unless the operator names some.
 //!
 //! Credentials travel in the `Authorization` header, which a page sets itself; cookies and the like are never
-//! allowed, so that `*` gives away nothing but what anybody gets.
+//! allowed, so that `*` gives away nothing but what anybody gets. Where everybody is the operator that would be
+//! everything: there a server does not start with it.
 
 use axum::{
     body::Body,

@@ -5,7 +5,9 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::reply::Reply;
 use crate::{
@@ -24,8 +26,11 @@ pub(crate) fn passed_on(called: TaskId, question: &str) -> String {
     format!("{called}.{question}")
 }
 
-/// An answer as a message that names its question.
-fn message_of(id: String, question: &str, answer: &Answer) -> Message {
+/// An answer as a message that names its question. Its id is made of what is passed on, and short however many tasks
+/// have called each other.
+fn message_of(passed: &str, question: &str, answer: &Answer) -> Message {
+    let digest = Sha256::digest(passed.as_bytes());
+    let id = format!("answer-{}", BASE64_URL_SAFE_NO_PAD.encode(&digest[..16]));
     let (action, content) = match answer {
         Answer::Accept(data) => ("accept", Some(data)),
         Answer::Decline => ("decline", None),
@@ -48,17 +53,24 @@ impl Inner {
         question: &Question,
         answer: &Answer,
     ) -> Result<(), Error> {
-        let id = passed_on(called, &question.id);
         let reply = Reply {
             task: called.to_string(),
             context: None,
-            message: message_of(id, &question.id, answer),
+            message: message_of(&passed_on(called, &question.id), &question.id, answer),
             idempotency_key: None,
             webhooks: vec![],
         };
+        let asks = |task: &Task| task.questions.iter().any(|(_, open)| open.id == question.id);
+        let stays = |why: &str| Err(Error::Internal(format!("a called task does not take its answer: {why}")));
         match self.answer(caller, reply).await {
-            Err(Error::Invalid(_) | Error::Ended(_)) => Ok(()),
-            answered => answered.map(drop),
+            Ok(task) if asks(&task) => stays("it takes it for a repeat"),
+            Ok(_) | Err(Error::Ended(_)) => Ok(()),
+            // It has its answer already; anything else would be asked again at once, for ever.
+            Err(Error::Invalid(why)) => {
+                let opened = self.find(caller, &called.to_string()).await?;
+                if asks(&self.fold(&opened).await?) { stays(&why) } else { Ok(()) }
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -79,7 +91,7 @@ impl Inner {
         let reply = Reply {
             task: task.to_string(),
             context: None,
-            message: message_of(id.clone(), &id, &Answer::Cancel),
+            message: message_of(&id, &id, &Answer::Cancel),
             idempotency_key: None,
             webhooks: vec![],
         };
@@ -103,7 +115,7 @@ impl Inner {
                 let reply = Reply {
                     task: parent.to_string(),
                     context: None,
-                    message: message_of(question.clone(), &question, &answer),
+                    message: message_of(&question, &question, &answer),
                     idempotency_key: None,
                     webhooks: vec![],
                 };

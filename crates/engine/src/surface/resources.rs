@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 use super::{HandlerError, Request, Said};
-use crate::access::Caller;
+use crate::access::{Caller, Kind};
 
 /// Something that can be read by its address.
 #[async_trait]
@@ -161,17 +161,23 @@ fn matches_into(template: &str, uri: &str, found: &mut BTreeMap<String, String>)
         None => (variable, false),
     };
     let end = if any { uri.len() } else { uri.find('/').unwrap_or(uri.len()) };
-    // The longest value first; what follows the variable decides.
-    for stop in (1..=end).rev().filter(|stop| uri.is_char_boundary(*stop)) {
-        let Some(value) = decode(&uri[..stop]) else { continue };
+    let mut take = |stop: usize| {
         let mut inner = BTreeMap::new();
-        if matches_into(after, &uri[stop..], &mut inner) {
-            found.insert(name.to_owned(), value);
-            found.append(&mut inner);
-            return true;
+        // Decoded last: that costs as much as it is long.
+        let fits = stop > 0 && matches_into(after, &uri[stop..], &mut inner);
+        let Some(value) = fits.then(|| decode(&uri[..stop])).flatten() else { return false };
+        found.insert(name.to_owned(), value);
+        found.append(&mut inner);
+        true
+    };
+    // What follows the variable decides where it ends; of several places the last one that fits.
+    match after.split('{').next().unwrap_or_default() {
+        "" => take(end),
+        next => {
+            let reach = uri.floor_char_boundary((end + next.len()).min(uri.len()));
+            uri[..reach].rmatch_indices(next).any(|(stop, _)| take(stop))
         }
     }
-    false
 }
 
 /// The address of a template with its variables filled in, encoded so that [`matches()`] finds them again.
@@ -205,6 +211,44 @@ fn encode(out: &mut String, value: &str) {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(byte as char),
             _ => out.push_str(&format!("%{byte:02X}")),
         }
+    }
+}
+
+/// The text of a percent-encoded one, as far as it is one.
+pub(crate) fn decode_lossy(text: &str) -> String {
+    let (mut out, bytes) = (Vec::with_capacity(text.len()), text.as_bytes());
+    let mut at = 0;
+    while at < bytes.len() {
+        let digits = bytes.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
+        match digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// What a resource is to the guard, by its address: its type, and the name that grants go by. `None`: everybody may
+/// read it.
+pub fn access_of(uri: &str) -> Option<(Kind, String)> {
+    let (scheme, rest) = uri.split_once("://")?;
+    let path = rest.split('?').next().unwrap_or_default();
+    let mut parts = path.split('/');
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    match scheme {
+        "memory" => Some((Kind::Memory, decode_lossy(second))),
+        "sparc" if first == "workflow" => Some((Kind::Sparc, decode_lossy(second))),
+        "batchtools" => Some((Kind::Batchtools, "batchtools".into())),
+        "a2a" if first == "agents" => Some((Kind::A2a, "registry".into())),
+        "a2a" => Some((Kind::A2a, first.to_owned())),
+        "audit" => Some((Kind::Admin, "audit".into())),
+        _ => None,
     }
 }
 
@@ -244,6 +288,9 @@ mod tests {
         check("m://{ns}/{key}", "m://a/%zz", None);
         check("m://{+path}", "m://a/b/c", Some(&[("path", "a/b/c")]));
         check("m://{a}-{b}", "m://x-y-z", Some(&[("a", "x-y"), ("b", "z")]));
+        check("m://{a}/x", "m://a/x", Some(&[("a", "a")]));
+        check("m://{a}/x/{b}", "m://a/x/y/z", None);
+        check("m://{+a}/x", "m://a/x/x", Some(&[("a", "a/x")]));
         let search = "m://{ns}{?pattern,page}";
         check(search, "m://a", Some(&[("ns", "a")]));
         check(search, "m://a?pattern=b%2A&page=2", Some(&[("ns", "a"), ("pattern", "b*"), ("page", "2")]));
@@ -252,6 +299,14 @@ mod tests {
         check(search, "m://a/b?pattern=1", None);
         check("plain://x", "plain://x", Some(&[]));
         check("plain://x", "plain://y", None);
+    }
+
+    #[test]
+    fn an_address_costs_as_much_as_it_is_long() {
+        let long = format!("m://data/{}", "a".repeat(1 << 20));
+        let started = std::time::Instant::now();
+        assert_eq!(matches("m://data/{ns}/{key}", &long), None);
+        assert!(started.elapsed() < std::time::Duration::from_secs(1), "{:?}", started.elapsed());
     }
 
     #[test]

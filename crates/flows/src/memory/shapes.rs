@@ -1,7 +1,7 @@
 //! Entries of the memory bank as JSON, in the shapes of the source.
 
 use nuncio_engine::{
-    knowledge::MemoryStats,
+    knowledge::{MemoryStats, SEARCHED_BYTES},
     memory::{Entry, Found},
     redact::Redactor,
 };
@@ -64,7 +64,11 @@ pub(super) fn found(
         json!({
             "key": entry.key,
             "score": score,
-            "preview": preview(redactor, &entry.value),
+            "preview": match entry.size <= SEARCHED_BYTES {
+                true => preview(redactor, &entry.value),
+                // It was not read for this.
+                false => format!("… {} bytes", entry.size),
+            },
             "metadata": metadata(namespace, entry),
         })
     };

@@ -52,12 +52,18 @@ const MAX_SCOPES: usize = 64;
 pub struct Jwt {
     issuer: String,
     audience: String,
-    source: Source,
     tenant_claim: String,
     scope_claim: String,
     tenant: String,
     default_scopes: Grants,
     clock: Arc<dyn Clock>,
+    ring: Arc<KeyRing>,
+}
+
+/// The issuer's keys, and where they come from.
+struct KeyRing {
+    issuer: String,
+    source: Source,
     keys: Mutex<Arc<Keys>>,
     /// Held while keys are looked for: one look serves all who wait.
     looking: tokio::sync::Mutex<()>,
@@ -114,19 +120,23 @@ impl Jwt {
             }
             _ => return wrong("jwt.issuer needs one of jwt.jwks-url and jwt.jwks-file"),
         };
+        let ring = KeyRing {
+            issuer: issuer.clone(),
+            source,
+            keys: Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
+        };
         let jwt = Self {
             issuer,
             audience,
-            source,
+            ring: Arc::new(ring),
             tenant_claim: options.tenant_claim.clone(),
             scope_claim: options.scope_claim.clone(),
             tenant: options.tenant.clone(),
             default_scopes,
             clock,
-            keys: Mutex::default(),
-            looking: tokio::sync::Mutex::default(),
         };
-        if let Source::File(path) = &jwt.source {
+        if let Source::File(path) = &jwt.ring.source {
             let text = std::fs::read(path);
             let keys = text.map_err(|error| error.to_string()).and_then(|text| read_keys(&text));
             keys.map_err(|why| StartError::Security(format!("jwt.jwks-file: {}: {why}", path.display())))?;
@@ -214,13 +224,18 @@ impl Jwt {
 
     /// The key that a token names, if it goes with the token's algorithm.
     async fn key(&self, kid: Option<&str>, alg: Algorithm) -> Result<Jwk, AuthError> {
-        let keys = self.known();
+        let keys = self.ring.known();
         let now = self.clock.now();
         let stale = keys.read_at.is_none_or(|read| now >= read.after(FRESH));
-        if let Some(key) = keys.find(kid, alg).filter(|_| !stale) {
+        if let Some(key) = keys.find(kid, alg) {
+            // A key that is known is good while others are looked for: an issuer that is slow stops nobody.
+            if stale {
+                let ring = Arc::clone(&self.ring);
+                tokio::spawn(async move { ring.look(now).await });
+            }
             return Ok(key);
         }
-        let keys = self.look(now).await;
+        let keys = self.ring.look(now).await;
         match keys.find(kid, alg) {
             Some(key) => Ok(key),
             None if keys.read_at.is_none() => {
@@ -229,7 +244,9 @@ impl Jwt {
             None => Err(AuthError::Invalid("JWT: the issuer has no such key for this algorithm".into())),
         }
     }
+}
 
+impl KeyRing {
     fn known(&self) -> Arc<Keys> {
         Arc::clone(&self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -10,7 +10,11 @@ use std::{
     time::Duration,
 };
 
-use nuncio_engine::{Event, Next, event::Batch, surface::Change};
+use nuncio_engine::{
+    Action, Event, Next,
+    event::Batch,
+    surface::{Change, access_of},
+};
 use nuncio_wire::{
     json,
     jsonrpc::{self, Id},
@@ -254,7 +258,8 @@ impl Listener {
             Change::Updated(updated) => {
                 let (tenant, surface) = (self.client.caller.tenant(), self.mcp.surface());
                 for uri in self.followed.keys() {
-                    if updated.concerns(tenant, &surface.canonical(uri)) {
+                    let meant = surface.canonical(uri);
+                    if updated.concerns(tenant, &meant) && self.may_know(&meant) {
                         self.tell_updated(uri).await?;
                     }
                 }
@@ -276,6 +281,12 @@ impl Listener {
             self.tell_updated(uri).await?;
         }
         Ok(())
+    }
+
+    /// Whether the caller may still read what it follows.
+    fn may_know(&self, uri: &str) -> bool {
+        let caller = &self.client.caller;
+        access_of(uri).is_none_or(|(kind, name)| caller.may(Action::Read, kind, &name))
     }
 
     async fn tell_updated(&self, uri: &str) -> Result<(), ()> {

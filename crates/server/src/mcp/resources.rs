@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    Error, List,
-    surface::{ResourceContent, matches},
+    Access, Action, Error, List,
+    surface::{ResourceContent, access_of, matches},
 };
 use nuncio_wire::{
     jsonrpc::Id,
@@ -178,9 +178,6 @@ impl Mcp {
         let change = |state: &mut State| {
             match known {
                 None => drop(state.subscriptions.remove(&uri)),
-                Some(_) if uri.len() > MAX_URI => {
-                    return Err(Fault::params(format!("uri: at most {MAX_URI} bytes")));
-                }
                 Some(_) if !state.subscriptions.contains_key(&uri) && state.subscriptions.len() >= max => {
                     return Err(Fault::params(format!(
                         "a session follows at most {max} resources (max_subscriptions)"
@@ -196,6 +193,9 @@ impl Mcp {
 
     /// The event up to which a follower of a resource knows it by reading it now. It has to exist.
     pub(super) async fn known_up_to(&self, client: &Client, uri: &str) -> Result<u64, Fault> {
+        if uri.len() > MAX_URI {
+            return Err(Fault::params(format!("uri: at most {MAX_URI} bytes")));
+        }
         let meant = self.surface().canonical(uri);
         if let Some(task) = task_of(&meant) {
             return match self.engine.about(&client.caller, task).await {
@@ -203,6 +203,12 @@ impl Mcp {
                 Err(Error::NoSuchTask(_)) => Err(Fault::no_resource(client.version, uri)),
                 Err(error) => Err(error.into()),
             };
+        }
+        // Whoever may not read it is not told when it changes either.
+        if let Some((kind, name)) = access_of(&meant) {
+            let (action, operation) = (Action::Read, "resource.follow");
+            let access = Access { action, kind, name: &name, operation, resource: &meant };
+            self.engine.allow(&client.caller, &access)?;
         }
         let fits = |template: &str| matches(template, &meant).is_some();
         let offered = self.surface().resource(&meant).is_some()

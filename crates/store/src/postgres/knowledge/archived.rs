@@ -11,7 +11,7 @@ use super::{
         pool::Pool,
         read::{bytes, number},
     },
-    audit::{self, LINE},
+    audit::{self, LINE, plain},
     page::{ENTRY, entry},
     search::vector,
     whole,
@@ -150,8 +150,8 @@ pub(in crate::postgres) async fn put_audit(
                 &line.operation,
                 &line.action.name(),
                 &line.kind.name(),
-                &line.resource,
-                &line.refused,
+                &plain(&line.resource),
+                &line.refused.as_deref().map(plain),
             ],
         )
         .await?;

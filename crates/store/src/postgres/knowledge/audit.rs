@@ -44,7 +44,7 @@ pub(super) async fn append(pool: &Pool, entries: &[AuditEntry]) -> Result<(), St
 }
 
 /// Text of the database has no NULs, and a line shall not be lost for what a caller wrote into an address.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use nuncio_engine::{
-    knowledge::{MemoryFound, MemorySearch, Sought},
+    knowledge::{MemoryFound, MemorySearch, SEARCHED_BYTES, Sought},
     store::StoreError,
 };
 
@@ -59,6 +59,7 @@ pub(super) async fn search(pool: &Pool, query: &MemorySearch) -> Result<MemoryFo
 
 /// Finds what fits, picks the page by the order, and only then reads rows.
 fn sql(measures: &str, fits: &str, order: &str) -> String {
+    let columns = ENTRY.replace("m.value", &format!("CASE WHEN m.size <= {SEARCHED_BYTES} THEN m.value ELSE '' END"));
     format!(
         "WITH hit AS MATERIALIZED (
            SELECT m.tenant, m.space, m.key, {measures} FROM {SPACE}
@@ -68,7 +69,7 @@ fn sql(measures: &str, fits: &str, order: &str) -> String {
          ), page AS (
            SELECT p.* FROM place p ORDER BY {order} OFFSET $4 LIMIT $5
          )
-         SELECT {ENTRY}, p.rank, t.total FROM (SELECT count(*) AS total FROM hit) t
+         SELECT {columns}, p.rank, t.total FROM (SELECT count(*) AS total FROM hit) t
          LEFT JOIN (page p JOIN memory m ON m.tenant = p.tenant AND m.space = p.space AND m.key = p.key) ON true
          ORDER BY {order}"
     )
