@@ -136,6 +136,13 @@ impl Caller {
 }
 
 impl Answer {
+    /// The value of a header, which there has to be.
+    pub(crate) fn header(&self, name: &str) -> String {
+        let after = self.headers.split(&format!("\"{name}\": \"")).nth(1);
+        let value = after.and_then(|after| after.split('"').next());
+        value.unwrap_or_else(|| panic!("no {name} in {}", self.headers)).to_owned()
+    }
+
     /// The one response of JSON-RPC in it: as it is, or the last message of a stream.
     pub(crate) fn message(&self) -> Value {
         let events = self.body.lines().filter_map(|line| line.strip_prefix("data:"));

@@ -63,6 +63,7 @@ struct Place {
 struct Planted {
     tasks: Vec<String>,
     contexts: Vec<String>,
+    streams: Vec<String>,
     batch: String,
 }
 
@@ -95,7 +96,7 @@ fn texts() -> impl Iterator<Item = &'static str> {
 
 /// Plants them, and sees that their owner has them back as they were.
 fn plant(ada: &Caller, url: &str) -> Planted {
-    let mut planted = Planted { tasks: vec![], contexts: vec![], batch: String::new() };
+    let mut planted = Planted { tasks: vec![], contexts: vec![], streams: vec![], batch: String::new() };
     for (n, text) in texts().enumerate() {
         // As a value, under a key that is told to others, and as a key.
         let value = json!({ "note": text, "password": text, "list": [text] });
@@ -116,6 +117,12 @@ fn plant(ada: &Caller, url: &str) -> Planted {
         });
         planted.tasks.push(id.to_owned());
         planted.contexts.push(context.to_owned());
+        // And once more, as a stream that its server remembers.
+        let message = json!({ "messageId": format!("s{n}"), "role": "ROLE_USER", "parts": [part] });
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": { "message": message } });
+        let stream = ada.send("POST", "/agents/echo", &[("a2a-version", "1.0")], Some(&request));
+        assert!(stream.body.contains("TASK_STATE_COMPLETED"), "{}", stream.body);
+        planted.streams.push(stream.header("nuncio-stream-id"));
         // As the goal and the artifact of a workflow.
         let context = format!("plan{n}");
         ada.call("sparc_start", json!({ "contextId": context, "goal": text }));
@@ -273,6 +280,10 @@ fn look_by_mcp(bob: &Caller, planted: &Planted, seen: &mut Seen) {
             seen.add(format!("completion of {name} in {template}"), bob.mcp("completion/complete", params));
         }
     }
+    for stream in &planted.streams {
+        let uri = format!("a2a://streams/{stream}");
+        seen.add(&*uri, read(&uri));
+    }
     for task in planted.tasks.iter().chain(&planted.contexts) {
         for uri in [format!("a2a://tasks/{task}"), format!("sparc://workflow/{task}")] {
             seen.add(&*uri, read(&uri));
@@ -336,8 +347,7 @@ fn look_by_session(bob: &Caller, planted: &Planted, seen: &mut Seen) {
         "params": { "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } },
     });
     let begun = bob.send("POST", "/mcp", &[accept], Some(&begin));
-    let session =
-        begun.headers.split("\"mcp-session-id\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let session = begun.header("mcp-session-id");
     seen.answer("initialize", &begun);
     let headers = [accept, ("mcp-session-id", &*session), ("mcp-protocol-version", "2025-11-25")];
     let mut ask = |method: &str, params: Value| {
@@ -545,6 +555,13 @@ fn secrets_are_seen_by_their_owner_alone() {
     }
     audited.add("nuncio audit -o json", shown);
     audited.add("nuncio audit", texted);
+    // All of them can be found, where they may be.
+    let mut own = Seen::default();
+    own.add("export", ada.call("memory_export", json!({ "namespace": "vault" })));
+    for secret in SHAPED.iter().map(|(_, secret)| *secret).chain([OPAQUE]) {
+        assert!(!own.places_of(secret).is_empty(), "{secret}");
+    }
+
     let mut found: Vec<String> = vec![];
     for (_, secret) in SHAPED {
         for place in [&others, &operator, &previews, &audited] {

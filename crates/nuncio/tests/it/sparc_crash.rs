@@ -185,7 +185,7 @@ fn by_forms(death: Death) {
     let start = json!({ "data": { "contextId": "w", "goal": GOAL } });
     let task = stage.caller.tell("coordinator", "start", None, &start);
     let id = task["id"].as_str().unwrap().to_owned();
-    let (mut answered, mut forms) = (String::new(), 0);
+    let (mut answered, mut forms, mut open) = (String::new(), 0, None);
     let ended = loop {
         let task = until("a form, or the end", || {
             let mut said = stage.caller.a2a("coordinator", "GetTask", &json!({ "id": id }));
@@ -196,10 +196,12 @@ fn by_forms(death: Death) {
             (asks || over).then_some(task)
         });
         let Some(form) = Form::of(&task) else { break task };
+        // What was open when it died is open after it, and not another question like it.
+        assert!(open.take().is_none_or(|open| open == form.id), "{task}");
         let phase = phase_of(&form.text);
         if death == Death::Asked && !stage.died_in.contains(phase) {
             stage.die_in(phase);
-            // It is asked again: the same question, not another one.
+            open = Some(form.id);
             continue;
         }
         let (filled, last) = form.filled(&stage.examples[phase]);
