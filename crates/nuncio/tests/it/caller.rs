@@ -122,7 +122,9 @@ impl Caller {
 
     /// What a tool says in its structured way, which there has to be.
     pub(crate) fn call(&self, tool: &str, arguments: Value) -> Value {
-        let mut said = self.ok("tools/call", json!({ "name": tool, "arguments": arguments }));
+        let mut params = json!({ "name": tool });
+        params["arguments"] = arguments;
+        let mut said = self.ok("tools/call", params);
         assert!(said["isError"] != true && said["structuredContent"].is_object(), "{tool}: {said}");
         said["structuredContent"].take()
     }
@@ -145,8 +147,8 @@ impl Answer {
 
     /// The one response of JSON-RPC in it: as it is, or the last message of a stream.
     pub(crate) fn message(&self) -> Value {
-        let events = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
-        let text = events.filter(|data| !data.trim().is_empty()).last().unwrap_or(&self.body);
+        let mut events = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
+        let text = events.rfind(|data| !data.trim().is_empty()).unwrap_or(&self.body);
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} ({}): {}", self.status, self.body))
     }
 }

@@ -30,12 +30,12 @@ const OPAQUE: &str = "qZ7wLk2vTn9xRb4mHc";
 struct Seen(Vec<(String, String)>);
 
 impl Seen {
-    fn add(&mut self, place: impl Into<String>, text: impl ToString) {
+    fn add(&mut self, place: impl Into<String>, text: &impl ToString) {
         self.0.push((place.into(), text.to_string()));
     }
 
     fn answer(&mut self, place: impl Into<String>, answer: &Answer) {
-        self.add(place, format!("{} {} {}", answer.status, answer.headers, answer.body));
+        self.add(place, &format!("{} {} {}", answer.status, answer.headers, answer.body));
     }
 
     /// The places in which a secret is, in any of the ways to write it.
@@ -251,11 +251,11 @@ fn look_by_mcp(bob: &Caller, planted: &Planted, seen: &mut Seen) {
     let templates = list(bob, "resources/templates/list", "resourceTemplates");
     let (tools, prompts) = (list(bob, "tools/list", "tools"), list(bob, "prompts/list", "prompts"));
     assert!(resources.len() > 10 && templates.len() > 8 && tools.len() > 25 && prompts.len() > 4);
-    seen.add("lists", json!([resources, templates, tools, prompts]));
+    seen.add("lists", &json!([resources, templates, tools, prompts]));
     let read = |uri: &str| bob.mcp("resources/read", json!({ "uri": uri }));
     for resource in &resources {
         let uri = resource["uri"].as_str().unwrap();
-        seen.add(uri, read(uri));
+        seen.add(uri, &read(uri));
     }
     for template in &templates {
         let template = template["uriTemplate"].as_str().unwrap();
@@ -265,10 +265,10 @@ fn look_by_mcp(bob: &Caller, planted: &Planted, seen: &mut Seen) {
             let guess = guesses.get(&*name).unwrap_or_else(|| panic!("no guess for {name} of {template}"));
             uri = uri.replace(&format!("{{{name}}}"), guess);
         }
-        seen.add(&*uri, read(&uri));
+        seen.add(&*uri, &read(&uri));
         let with_query =
             if query.contains("pattern") { format!("{uri}?pattern=*") } else { format!("{uri}?limit=10") };
-        seen.add(&*with_query, read(&with_query));
+        seen.add(&*with_query, &read(&with_query));
         for name in variables(template) {
             let known: Map<String, Value> =
                 guesses.iter().map(|(name, guess)| ((*name).to_owned(), guess.clone().into())).collect();
@@ -277,19 +277,19 @@ fn look_by_mcp(bob: &Caller, planted: &Planted, seen: &mut Seen) {
                 "argument": { "name": name, "value": "" },
                 "context": { "arguments": known },
             });
-            seen.add(format!("completion of {name} in {template}"), bob.mcp("completion/complete", params));
+            seen.add(format!("completion of {name} in {template}"), &bob.mcp("completion/complete", params));
         }
     }
     for stream in &planted.streams {
         let uri = format!("a2a://streams/{stream}");
-        seen.add(&*uri, read(&uri));
+        seen.add(&*uri, &read(&uri));
     }
     for task in planted.tasks.iter().chain(&planted.contexts) {
         for uri in [format!("a2a://tasks/{task}"), format!("sparc://workflow/{task}")] {
-            seen.add(&*uri, read(&uri));
+            seen.add(&*uri, &read(&uri));
         }
         for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
-            seen.add(method, bob.mcp(method, json!({ "taskId": task, "inputResponses": {} })));
+            seen.add(method, &bob.mcp(method, json!({ "taskId": task, "inputResponses": {} })));
         }
     }
     for prompt in &prompts {
@@ -303,13 +303,13 @@ fn look_by_mcp(bob: &Caller, planted: &Planted, seen: &mut Seen) {
                 let params = json!({
                     "ref": { "type": "ref/prompt", "name": name }, "argument": { "name": argument, "value": "" },
                 });
-                seen.add(format!("completion for {name}"), bob.mcp("completion/complete", params));
+                seen.add(format!("completion for {name}"), &bob.mcp("completion/complete", params));
                 (argument.to_owned(), guesses.get(argument).map_or("x", |guess| &**guess).into())
             })
             .collect();
         seen.add(
             format!("prompt {name}"),
-            bob.mcp("prompts/get", json!({ "name": name, "arguments": arguments })),
+            &bob.mcp("prompts/get", json!({ "name": name, "arguments": arguments })),
         );
     }
     for tool in &tools {
@@ -327,14 +327,14 @@ fn look_by_mcp(bob: &Caller, planted: &Planted, seen: &mut Seen) {
             })
             .collect();
         let said = bob.mcp("tools/call", json!({ "name": tool["name"], "arguments": arguments }));
-        seen.add(format!("tool {}", tool["name"]), said);
+        seen.add(format!("tool {}", tool["name"]), &said);
     }
     for task in &planted.tasks {
         for tool in ["task_get", "task_events", "task_cancel", "batch_status", "batch_cancel", "batch_retry"]
         {
             let name = if tool.starts_with("task") { "taskId" } else { "batchId" };
             let said = bob.mcp("tools/call", json!({ "name": tool, "arguments": { name: task } }));
-            seen.add(format!("{tool} {task}"), said);
+            seen.add(format!("{tool} {task}"), &said);
         }
     }
 }
@@ -474,7 +474,7 @@ fn look_by_subscription(place: &Place, ada: &Caller, bob: &Caller, planted: &Pla
     listening.abort();
     let told = told.lock().unwrap().clone();
     assert!(!told.contains("vault\"") && told.contains("memory://data/bobs/end"), "{told}");
-    seen.add("subscription", told);
+    seen.add("subscription", &told);
 }
 
 #[test]
@@ -536,28 +536,22 @@ fn secrets_are_seen_by_their_owner_alone() {
         }
     }
     assert!(previews.0.len() > 10);
-    previews.add(
-        "workflows",
-        ada.call("sparc_list", json!({}))["workflows"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|one| one["goal"].to_string())
-            .collect::<String>(),
-    );
+    for workflow in ada.call("sparc_list", json!({}))["workflows"].as_array().unwrap() {
+        previews.add("workflows", &workflow["goal"]);
+    }
 
     let mut operator = Seen::default();
-    operator.add("log", log);
-    operator.add("metrics", metrics.body);
+    operator.add("log", &log);
+    operator.add("metrics", &metrics.body);
     let mut audited = Seen::default();
     for line in &audit {
         audited.add(format!("audit {}", line["operation"]), line);
     }
-    audited.add("nuncio audit -o json", shown);
-    audited.add("nuncio audit", texted);
+    audited.add("nuncio audit -o json", &shown);
+    audited.add("nuncio audit", &texted);
     // All of them can be found, where they may be.
     let mut own = Seen::default();
-    own.add("export", ada.call("memory_export", json!({ "namespace": "vault" })));
+    own.add("export", &ada.call("memory_export", json!({ "namespace": "vault" })));
     for secret in SHAPED.iter().map(|(_, secret)| *secret).chain([OPAQUE]) {
         assert!(!own.places_of(secret).is_empty(), "{secret}");
     }

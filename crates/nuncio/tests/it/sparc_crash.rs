@@ -267,7 +267,7 @@ impl Run {
         })
     }
 
-    fn answer(&mut self, caller: &Caller, key: String, answer: Value) {
+    fn answer(&mut self, caller: &Caller, key: String, answer: &Value) {
         let params = json!({ "taskId": self.id, "inputResponses": { &key: answer } });
         caller.ok("tasks/update", params);
         self.answered.insert(key);
@@ -295,7 +295,7 @@ fn by_model(death: Death) {
             let again = asked(&run.next(&stage.caller));
             assert_eq!(again, Some((key.clone(), method, words)), "it asks the same as before");
         }
-        run.answer(&stage.caller, key, sampled(&stage.examples[phase]));
+        run.answer(&stage.caller, key, &sampled(&stage.examples[phase]));
         questions.push(phase);
         if death == Death::Answered {
             stage.die_in(phase);
@@ -341,7 +341,7 @@ fn a_gate_whose_tests_fail_blocks_until_they_pass() {
         if method == "sampling/createMessage" {
             let phase = phase_of(&words);
             sampled_for.push(phase);
-            run.answer(&stage.caller, key, sampled(&stage.examples[phase]));
+            run.answer(&stage.caller, key, &sampled(&stage.examples[phase]));
             continue;
         }
         decisions += 1;
@@ -356,7 +356,7 @@ fn a_gate_whose_tests_fail_blocks_until_they_pass() {
         assert_eq!((&gate["passed"], &gate["command"]["exitCode"]), (&json!(false), &json!(1)), "{gate}");
         assert_eq!(workflow["phases"]["completion"]["status"], "pending", "nothing gets past it");
         fs::write(stage.dir.path().join("ok"), "").unwrap();
-        run.answer(&stage.caller, key, json!({ "action": "accept", "content": { "action": "retry" } }));
+        run.answer(&stage.caller, key, &json!({ "action": "accept", "content": { "action": "retry" } }));
     };
     assert_eq!((&ended["status"], decisions), (&json!("completed"), 1), "{ended}");
     assert_eq!(sampled_for, ["refinement", "refinement", "refinement", "completion"]);
