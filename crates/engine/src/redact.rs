@@ -32,6 +32,11 @@ const SHAPES: &[&str] = &[
     r#"(?i)(?P<keep>\b[a-z0-9_-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credential)s?\\?["']?\s*[:=]\s*\\?["']?)[^\s"',;&}\\]+"#,
 ];
 
+/// A piece of an address that is percent-encoded: behind the code of a space or of `=` no shape is recognised.
+const ENCODED: &str = r#"[^\s"'<>\\/?&#]*%[0-9A-Fa-f]{2}[^\s"'<>\\/?&#]*"#;
+/// How often a piece is decoded: what is encoded more often than this is not looked at.
+const DECODINGS: usize = 4;
+
 /// Names of fields whose values are secrets, compared without case, `-` and `_`.
 const FIELDS: &[&str] = &[
     "password",
@@ -55,13 +60,15 @@ const FIELDS: &[&str] = &[
 pub struct Redactor {
     shapes: Vec<Regex>,
     cards: Option<Regex>,
+    encoded: Option<Regex>,
 }
 
 impl Default for Redactor {
     fn default() -> Self {
         // The shapes above are tested; one that did not compile would be missing there.
         let shapes = SHAPES.iter().filter_map(|shape| Regex::new(shape).ok()).collect();
-        Self { shapes, cards: Regex::new(r"\b\d(?:[ -]?\d){12,18}\b").ok() }
+        let cards = Regex::new(r"\b\d(?:[ -]?\d){12,18}\b").ok();
+        Self { shapes, cards, encoded: Regex::new(ENCODED).ok() }
     }
 }
 
@@ -76,8 +83,39 @@ impl Redactor {
         Ok(redactor)
     }
 
-    /// The text without secrets.
+    /// The text without secrets. A piece of an address that holds one when it is decoded is left out whole.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let plain = self.plain(text);
+        match &self.encoded {
+            Some(encoded) if plain.contains('%') && encoded.is_match(&plain) => {
+                let cleaned = encoded.replace_all(&plain, |found: &Captures<'_>| {
+                    let hides = self.hides(&found[0]);
+                    if hides { REDACTED.to_owned() } else { found[0].to_owned() }
+                });
+                Cow::Owned(cleaned.into_owned())
+            }
+            _ => plain,
+        }
+    }
+
+    /// Whether an encoded piece is a secret when it is decoded.
+    fn hides(&self, piece: &str) -> bool {
+        let mut piece = Cow::Borrowed(piece);
+        for _ in 0..DECODINGS {
+            let decoded = decoded(&piece);
+            if decoded == piece {
+                return false;
+            }
+            if self.plain(&decoded) != decoded {
+                return true;
+            }
+            piece = Cow::Owned(decoded);
+        }
+        false
+    }
+
+    /// The same, of what is not encoded.
+    fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
         for shape in &self.shapes {
             if !shape.is_match(&text) {
@@ -120,6 +158,25 @@ impl Redactor {
             },
         }
     }
+}
+
+/// Percent-decoded; what is no code stays as it is.
+fn decoded(text: &str) -> String {
+    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
+    while at < bytes.len() {
+        let code = text.get(at + 1..at + 3).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) if bytes[at] == b'%' => {
+                out.push(byte);
+                at += 3;
+            }
+            _ => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 fn is_secret(field: &str) -> bool {
@@ -180,6 +237,25 @@ mod tests {
         check("eyJhbGciOi.eyJzdWIiOi.c2ln end", "[redacted] end");
         check("-----BEGIN RSA PRIVATE KEY-----\nabc", "[redacted]");
         check("task 0198c7a2-1111-7000-8000-000000000000", "task 0198c7a2-1111-7000-8000-000000000000");
+    }
+
+    #[test]
+    fn what_is_encoded_in_an_address_is_found_as_well() {
+        check("memory://data/ns/late%20sk-live-abcdefghijklmnop?x=1", "memory://data/ns/[redacted]?x=1");
+        check("memory://data/ns/password%3Dhunter2 was read", "memory://data/ns/[redacted] was read");
+        check(
+            r#"{"uri":"memory://data/ns/card%204111%201111%201111%201111"}"#,
+            r#"{"uri":"memory://data/ns/[redacted]"}"#,
+        );
+        check("/agents/postgres%3A%2F%2Fada%3Ageheim%40db", "/agents/[redacted]");
+        check("twice%2520sk-live-abcdefghijklmnop", "[redacted]");
+        check("/%73%6b-live-abcdefghijklmnop/x", "/[redacted]/x");
+        check(
+            "memory://data/ns/a%20b%2Fc and 100% of %zz, %",
+            "memory://data/ns/a%20b%2Fc and 100% of %zz, %",
+        );
+        check("caf%C3%A9%ff", "caf%C3%A9%ff");
+        assert!(Redactor::default().encoded.is_some());
     }
 
     #[test]

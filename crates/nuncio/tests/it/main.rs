@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "seeds, and the one line that sums a long run up")]
 
+mod batch_crash;
+mod caller;
 mod client;
 mod cluster;
 mod command;
@@ -20,9 +22,11 @@ mod push;
 mod random;
 mod registry;
 mod resume;
+mod secrets;
 mod security;
 mod serve;
 mod server_process;
+mod sparc_crash;
 mod stores;
 mod streams;
 mod test_agents;
