@@ -6,7 +6,7 @@
 mod audit;
 mod rate;
 
-use std::{borrow::Cow, fmt::Display, sync::Arc, time::Duration};
+use std::{fmt::Display, sync::Arc, time::Duration};
 
 pub(crate) use self::rate::EXCHANGE;
 use self::{audit::Audit, rate::Rates};
@@ -21,7 +21,6 @@ use crate::{
     knowledge::AuditEntry,
     redact::Redactor,
     store::Store,
-    surface::decode_lossy,
 };
 
 /// Bytes of an address or a reason that a line of the audit keeps, about.
@@ -131,16 +130,10 @@ impl Guard {
         })
     }
 
-    /// A text as the audit keeps it: short, without secrets, also encoded ones, and without what no store takes.
+    /// A text as the audit keeps it: short, without secrets and without what no store takes.
     fn line(&self, text: &str) -> String {
         let beginning = &text[..text.floor_char_boundary(LOOKED_AT)];
         let mut kept = self.redactor.text(beginning).into_owned();
-        if beginning.contains('%') {
-            let decoded = decode_lossy(beginning);
-            if let Cow::Owned(clean) = self.redactor.text(&decoded) {
-                kept = clean;
-            }
-        }
         if kept.len() > LINE || beginning.len() < text.len() {
             kept.truncate(kept.floor_char_boundary(LINE));
             kept.push('…');

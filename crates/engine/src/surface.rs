@@ -20,8 +20,6 @@ use std::{
 use serde_json::Value;
 use tokio::sync::broadcast;
 
-pub(crate) use self::resources::decode_lossy;
-
 pub use self::{
     asking::{Abilities, Answers, Asking, HandlerError, Inquiry, Request, Said},
     meta::{CachePolicy, Described, STATIC_FRESH_MS},

@@ -61,7 +61,8 @@ impl Inner {
             webhooks: vec![],
         };
         let asks = |task: &Task| task.questions.iter().any(|(_, open)| open.id == question.id);
-        let stays = |why: &str| Err(Error::Internal(format!("a called task does not take its answer: {why}")));
+        let stays =
+            |why: &str| Err(Error::Internal(format!("a called task does not take its answer: {why}")));
         match self.answer(caller, reply).await {
             Ok(task) if asks(&task) => stays("it takes it for a repeat"),
             Ok(_) | Err(Error::Ended(_)) => Ok(()),

@@ -215,7 +215,7 @@ fn encode(out: &mut String, value: &str) {
 }
 
 /// The text of a percent-encoded one, as far as it is one.
-pub(crate) fn decode_lossy(text: &str) -> String {
+fn decode_lossy(text: &str) -> String {
     let (mut out, bytes) = (Vec::with_capacity(text.len()), text.as_bytes());
     let mut at = 0;
     while at < bytes.len() {

@@ -116,7 +116,8 @@ fn the_agents_are_those_that_were_asked_for() {
     let refused = ServerProcess::try_start(&dir.path().join("data"), &["--default-agent", "nobody"]);
     let refused = refused.err().unwrap();
     assert!(
-        refused.contains("the default agent \"nobody\" is not registered; there are: echo,"),
+        refused.contains("the default agent \"nobody\" is not registered; there are: ")
+            && refused.contains(" echo,"),
         "{refused}"
     );
 }

@@ -59,7 +59,8 @@ pub(super) async fn search(pool: &Pool, query: &MemorySearch) -> Result<MemoryFo
 
 /// Finds what fits, picks the page by the order, and only then reads rows.
 fn sql(measures: &str, fits: &str, order: &str) -> String {
-    let columns = ENTRY.replace("m.value", &format!("CASE WHEN m.size <= {SEARCHED_BYTES} THEN m.value ELSE '' END"));
+    let columns =
+        ENTRY.replace("m.value", &format!("CASE WHEN m.size <= {SEARCHED_BYTES} THEN m.value ELSE '' END"));
     format!(
         "WITH hit AS MATERIALIZED (
            SELECT m.tenant, m.space, m.key, {measures} FROM {SPACE}

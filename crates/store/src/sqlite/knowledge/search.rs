@@ -30,8 +30,9 @@ pub(super) fn search(conn: &Connection, names: &mut Names, query: &MemorySearch)
     found.total = hits.len() as u64;
     let offset = usize::try_from(query.offset).unwrap_or(usize::MAX);
     let columns = ENTRY.replace("value", &format!("iif(size <= {SEARCHED_BYTES}, value, '')"));
-    let mut read = conn
-        .prepare_cached(&format!("SELECT {columns} FROM memory JOIN memory_value USING (no) WHERE no = ?1"))?;
+    let mut read = conn.prepare_cached(&format!(
+        "SELECT {columns} FROM memory JOIN memory_value USING (no) WHERE no = ?1"
+    ))?;
     for (no, rank) in hits.into_iter().skip(offset).take(query.limit) {
         found.entries.push((read.query_row([no], entry)?, rank));
     }
