@@ -150,13 +150,16 @@ async fn what_the_scopes_do_not_allow_is_forbidden_with_the_scope_that_would() {
         challenge(&sent, "execute:a2a:actor");
         assert_eq!(sent.json()["error"]["code"], codes, "{version}");
         challenge(&reader.a2a(version, cancel, &json!({ "id": task })).await, "write:a2a:tasks");
-        let blind = As { site: &site, token: "acme/ada;execute:a2a" };
+        let blind = As { site: &site, token: "acme/ada;read:memory" };
         let get = if version == "1.0" { "GetTask" } else { "tasks/get" };
         challenge(&blind.a2a(version, get, &json!({ "id": task })).await, "read:a2a:tasks");
         let follow = if version == "1.0" { "SubscribeToTask" } else { "tasks/resubscribe" };
         challenge(&blind.a2a(version, follow, &json!({ "id": task })).await, "read:a2a:tasks");
-        let got = reader.a2a(version, get, &json!({ "id": task })).await;
-        assert!(got.json().get("error").is_none(), "{}", got.text());
+        // Whoever may send to an agent may see what becomes of it.
+        for caller in [reader, As { site: &site, token: "acme/ada;execute:a2a:actor" }] {
+            let got = caller.a2a(version, get, &json!({ "id": task })).await;
+            assert!(got.json().get("error").is_none(), "{}", got.text());
+        }
     }
     let call = json!({ "name": "actor", "arguments": { "text": "x" } });
     let session = reader.session().await;
@@ -166,7 +169,7 @@ async fn what_the_scopes_do_not_allow_is_forbidden_with_the_scope_that_would() {
         assert_eq!(refused.json()["error"]["code"], -32003);
         assert!(refused.header("www-authenticate").contains("oauth-protected-resource/mcp\""));
     }
-    let blind = As { site: &site, token: "acme/ada;execute:a2a" };
+    let blind = As { site: &site, token: "acme/ada;read:memory" };
     challenge(
         &blind.mcp("", "resources/read", json!({ "uri": format!("a2a://tasks/{task}") })).await,
         "read:a2a:tasks",
@@ -412,4 +415,36 @@ async fn pages_of_named_origins_may_call_and_no_others() {
     stranger =
         String::from_utf8(stranger).unwrap().replace("host: localhost", "host: evil.example").into_bytes();
     assert_eq!(any.send(stranger).await.status, 403, "the Host is checked all the same");
+}
+
+#[tokio::test]
+async fn whoever_may_not_read_a_resource_may_not_follow_it() {
+    let site = site().await;
+    let limited = As { site: &site, token: "acme/ada;read:memory:team-*+read:a2a" };
+    let session = limited.session().await;
+    let follow =
+        async |uri: &str| limited.mcp(&session, "resources/subscribe", json!({ "uri": uri })).await;
+    for uri in ["memory://data/secret/k", "batchtools://queue/status", "audit://log"] {
+        let refused = follow(uri).await;
+        assert_eq!(refused.status, 403, "{uri}: {}", refused.text());
+        let alias = follow(&format!("mcp://claude-20x/{}", uri.replacen("://", "/", 1))).await;
+        assert_ne!(alias.json()["error"], Value::Null, "{uri} by its alias: {}", alias.text());
+    }
+    let lines = audit(&site).await;
+    let followed = |line: &&nuncio_engine::knowledge::AuditEntry| line.operation == "resource.follow";
+    assert_eq!(lines.iter().filter(followed).filter(|line| line.refused.is_some()).count(), 3, "{lines:?}");
+    let long = follow(&format!("memory://data/{}", "a".repeat(100_000))).await;
+    assert!(long.text().contains("4096 bytes"), "{}", long.text());
+}
+
+#[tokio::test]
+async fn a_line_of_the_audit_is_short_whatever_was_asked_for() {
+    let site = site().await;
+    let ada = As { site: &site, token: "acme/ada" };
+    let id = format!("{}\u{0}sk-live-0123456789abcdef", "x".repeat(1_000_000));
+    let answer = ada.a2a("1.0", "GetTask", &json!({ "id": id })).await;
+    assert!(answer.text().contains("-32001") && answer.text().len() < 4_096, "{}", answer.text().len());
+    let lines = audit(&site).await;
+    let line = lines.iter().find(|line| line.operation == "task.get").unwrap();
+    assert!(line.resource.len() < 600 && line.resource.ends_with('…'), "{}", line.resource.len());
 }
