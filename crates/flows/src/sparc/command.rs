@@ -24,6 +24,8 @@ use super::{SparcOptions, gate::Violation};
 /// How long the last output of a command that was killed is waited for.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// Bytes of output that are looked at for secrets before those that are shown.
+const EDGE: usize = 4096;
 /// Variables that begin like this are not for the tests: the server's own, those of databases and of clouds.
 const SECRET_FAMILIES: [&str; 8] =
     ["NUNCIO_", "A2ACLI_", "PG", "MYSQL_", "AWS_", "AZURE_", "GOOGLE_", "DOCKER_"];
@@ -150,7 +152,8 @@ impl TestCommand {
             }
         };
         let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
-        let mut tail = Tail { bytes: VecDeque::new(), max: self.max_output, cut: false };
+        // A secret is only known as one if it is there from its beginning, so more is kept than is shown.
+        let mut tail = Tail { bytes: VecDeque::new(), max: self.max_output + EDGE, cut: false };
         match tokio::time::timeout(self.timeout, follow(&mut child, &group, &mut tail)).await {
             Ok(Ok(status)) => report.exit_code = status.code(),
             Ok(Err(error)) => {
@@ -169,8 +172,10 @@ impl TestCommand {
             }
         }
         report.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        report.truncated = tail.cut;
-        report.output = redactor.text(&tail.text()).into_owned();
+        let output = redactor.text(&tail.text()).into_owned();
+        let from = output.ceil_char_boundary(output.len().saturating_sub(self.max_output));
+        report.truncated = tail.cut || from > 0;
+        report.output = output[from..].to_owned();
         report
     }
 

@@ -122,6 +122,19 @@ async fn the_end_of_the_output_is_kept_without_secrets() {
 }
 
 #[tokio::test]
+async fn a_secret_that_the_cut_goes_through_is_not_shown() {
+    // Wherever the cut is, from before the word to behind the secret.
+    for beyond in [1000, 1010, 1014, 1018, 1022, 1026] {
+        let script = format!(
+            "seq 1 2000; printf 'password=hunter2hunter2'; printf '%0{beyond}d' 0 | tr 0 ' '; exit 1"
+        );
+        let report = run(&shell(&script)).await;
+        assert!(report.truncated && report.output.len() <= 1024, "{}", report.output.len());
+        assert!(!report.output.contains("er2"), "{beyond}: {}", report.output);
+    }
+}
+
+#[tokio::test]
 async fn when_its_time_is_over_the_whole_tree_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let command = TestCommand {
