@@ -1,7 +1,8 @@
 //! The gate at the end of a phase: the template's JSON Schema, then what a schema cannot say, such as that every
 //! requirement is covered. For refinement the tests have to run as well; that is `command.rs`.
 //!
-//! A gate that refuses names everything that is wrong, where it is, in words that a model or a person can act on.
+//! A gate that refuses names what is wrong, where it is, in words that a model or a person can act on: all that the
+//! schema finds, or else all that comes after it, up to a bound on how much and on how long each text is.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
