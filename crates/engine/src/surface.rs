@@ -25,7 +25,10 @@ pub use self::{
     meta::{CachePolicy, Described, STATIC_FRESH_MS},
     prompts::{Prompt, PromptArgument, PromptMessage, PromptOutput, PromptProfile},
     resources::{Body, Resource, ResourceContent, ResourceProfile, Template, access_of, expand, matches},
-    shape::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, Shape, ShapeError},
+    shape::{
+        Bounded, MAX_EXPLAINED, MAX_EXPLANATION, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, Shape,
+        ShapeError,
+    },
     tools::{Block, Tool, ToolOutput, ToolProfile, tool},
 };
 

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod memory;
+mod patience;
 pub mod registry;
 pub mod resource;
 pub mod sparc;

@@ -3,6 +3,8 @@
 //! A schema may come from somebody else's server, so it is bounded in what it may cost, and a `$ref` that
 //! leads anywhere else than into the schema itself is refused: nothing is ever fetched.
 
+use std::fmt::Write;
+
 use serde_json::Value;
 
 /// The largest schema, in bytes of its JSON.
@@ -11,6 +13,11 @@ pub const MAX_SCHEMA_BYTES: usize = 256 * 1024;
 pub const MAX_SUBSCHEMAS: usize = 4096;
 /// How deep they may stand in each other.
 pub const MAX_SCHEMA_DEPTH: usize = 64;
+
+/// Parts of a value of which everything that is wrong is named.
+pub const MAX_EXPLAINED: usize = 10_000;
+/// Characters that say what is wrong at one place.
+pub const MAX_EXPLANATION: usize = 300;
 
 /// What marks a property that is repeated in a header.
 const HEADER: &str = "x-mcp-header";
@@ -64,9 +71,79 @@ impl Shape {
         Some(errors.join("; "))
     }
 
-    /// Everything that is wrong with a value: where, as a JSON pointer, and what, in words.
-    pub fn violations<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = (String, String)> + 'a {
-        self.validator.iter_errors(value).map(|error| (error.instance_path().to_string(), error.to_string()))
+    /// What is wrong with a value: where, as a JSON pointer, and what, in words. At most `max` of it, with how much
+    /// more there is. Of a value with more than [`MAX_EXPLAINED`] parts only the first is named: the validator
+    /// gathers all or one.
+    pub fn violations(&self, value: &Value, max: usize) -> (Vec<(String, String)>, usize) {
+        let mut left = MAX_EXPLAINED;
+        if !is_within(value, &mut left) {
+            let Err(first) = self.validator.validate(value) else { return (vec![], 0) };
+            let only = format!(
+                "this is the first violation; with more than {MAX_EXPLAINED} parts no more are named"
+            );
+            return (vec![in_words(&first), (String::new(), only)], 0);
+        }
+        let mut errors = self.validator.iter_errors(value);
+        let found = errors.by_ref().take(max).map(|error| in_words(&error)).collect();
+        (found, errors.count())
+    }
+}
+
+/// Whether a value has at most so many parts.
+fn is_within(value: &Value, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().all(|item| is_within(item, left)),
+        Value::Object(members) => members.values().all(|member| is_within(member, left)),
+        _ => true,
+    }
+}
+
+/// Where, and what. The validator's words repeat the value: where it is long, they do without it.
+fn in_words(error: &jsonschema::ValidationError<'_>) -> (String, String) {
+    let mut text = Bounded::new(MAX_EXPLANATION);
+    if write!(text, "{error}").is_err() {
+        text = Bounded::new(MAX_EXPLANATION);
+        let _ = write!(text, "{}", error.masked_with("the value"));
+    }
+    (error.instance_path().to_string(), text.into_text())
+}
+
+/// A text of at most so many characters. Whoever writes more is stopped, and the text ends with "…".
+#[derive(Debug)]
+pub struct Bounded {
+    text: String,
+    left: usize,
+    cut: bool,
+}
+
+impl Bounded {
+    /// Nothing yet.
+    pub fn new(max: usize) -> Self {
+        Self { text: String::new(), left: max, cut: false }
+    }
+
+    /// What was written.
+    pub fn into_text(mut self) -> String {
+        if self.cut {
+            self.text.push('…');
+        }
+        self.text
+    }
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, more: &str) -> std::fmt::Result {
+        for letter in more.chars() {
+            if self.left == 0 {
+                self.cut = true;
+                return Err(std::fmt::Error);
+            }
+            self.left -= 1;
+            self.text.push(letter);
+        }
+        Ok(())
     }
 }
 
@@ -136,8 +213,32 @@ mod tests {
         assert_eq!(shape.refuse(&json!({ "n": 1 })), None);
         assert!(shape.refuse(&json!({ "n": "x" })).is_some_and(|why| why.starts_with("/n: ")));
         assert!(shape.refuse(&json!({})).is_some_and(|why| why.contains("required")));
-        let all: Vec<_> = shape.violations(&json!({ "n": "x" })).collect();
+        let (all, more) = shape.violations(&json!({ "n": "x" }), 10);
         assert!(matches!(&all[..], [(path, why)] if path == "/n" && why.contains("integer")), "{all:?}");
-        assert_eq!(shape.violations(&json!({ "n": 1 })).count(), 0);
+        assert_eq!(more, 0);
+        assert_eq!(shape.violations(&json!({ "n": 1 }), 10), (vec![], 0));
+    }
+
+    #[test]
+    fn what_is_wrong_with_much_is_said_in_few_words() {
+        let shape = Shape::compile(&json!({ "maxItems": 3, "items": { "type": "integer" } }))
+            .unwrap_or_else(|error| panic!("{error}"));
+        let (some, more) = shape.violations(&json!(vec!["x"; 100]), 10);
+        assert_eq!((some.len(), more), (10, 91));
+        let long: Vec<_> = some.iter().filter(|(path, _)| path.is_empty()).collect();
+        assert!(long.iter().all(|(_, why)| why == "the value has more than 3 items"), "{long:?}");
+        let (long, _) = shape.violations(&json!(["x".repeat(MAX_EXPLANATION)]), 10);
+        assert!(long[0].1.starts_with("the value is not of type"), "{long:?}");
+        let (much, _) = shape.violations(&json!(vec!["x"; MAX_EXPLAINED]), 10);
+        assert_eq!(much.len(), 2, "{much:?}");
+        assert_eq!(shape.violations(&json!([1, 2]), 10), (vec![], 0));
+    }
+
+    #[test]
+    fn a_bounded_text_stops_whoever_writes_it() {
+        let mut text = Bounded::new(3);
+        assert!(write!(text, "äöü").is_ok());
+        assert!(write!(text, "x").is_err());
+        assert_eq!(text.into_text(), "äöü…");
     }
 }

@@ -20,6 +20,7 @@ use super::{
     schema,
     workflows::{Submitted, Who, Workflows},
 };
+use crate::patience::patiently;
 pub(super) use by_hand::GATE;
 
 /// The agents.
@@ -81,8 +82,10 @@ async fn submit(
     let mut tests = None;
     if phase == Phase::Refinement {
         let inspected: Result<bool, String> = cx
-            .step("inspect", async |_| {
-                let found = workflows.inspect(&who.caller, context_id, Some(phase), artifact).await;
+            .step("inspect", async |step| {
+                let found =
+                    patiently(&step, || workflows.inspect(&who.caller, context_id, Some(phase), artifact))
+                        .await?;
                 Ok(found.map(|(_, violations)| violations.is_empty()).map_err(|error| error.to_string()))
             })
             .await?;
@@ -99,8 +102,10 @@ async fn submit(
     }
     cx.step("submit", async |step| {
         let key = step.idempotency_key();
-        let submitted =
-            workflows.submit(who, context_id, Some(phase), artifact, tests.clone(), Some(&key)).await;
+        let submitted = patiently(&step, || {
+            workflows.submit(who, context_id, Some(phase), artifact, tests.clone(), Some(&key))
+        })
+        .await?;
         Ok(submitted.map_err(|error| error.to_string()))
     })
     .await
@@ -116,7 +121,9 @@ async fn test(
     tokio::select! {
         biased;
         () = step.canceled() => Err(AgentError::Canceled),
-        report = workflows.test(&who.caller, context_id) => Ok(report.map_err(|error| error.to_string())),
+        report = patiently(step, || workflows.test(&who.caller, context_id)) => {
+            Ok(report?.map_err(|error| error.to_string()))
+        }
     }
 }
 

@@ -24,6 +24,29 @@ use super::{SparcOptions, gate::Violation};
 /// How long the last output of a command that was killed is waited for.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// Bytes of output that are looked at for secrets before those that are shown.
+const EDGE: usize = 4096;
+/// Variables that begin like this are not for the tests: the server's own, those of databases and of clouds.
+const SECRET_FAMILIES: [&str; 8] =
+    ["NUNCIO_", "A2ACLI_", "PG", "MYSQL_", "AWS_", "AZURE_", "GOOGLE_", "DOCKER_"];
+/// Nor are those with such a word in their name. A URL or a connection string often has a password in it.
+const SECRET_WORDS: [&str; 14] = [
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "AUTH",
+    "COOKIE",
+    "SESSION",
+    "_PASS",
+    "_URL",
+    "_URI",
+    "_DSN",
+];
+
 /// A command that decides whether refinement has passed.
 #[derive(Debug, Clone)]
 pub struct TestCommand {
@@ -129,7 +152,8 @@ impl TestCommand {
             }
         };
         let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
-        let mut tail = Tail { bytes: VecDeque::new(), max: self.max_output, cut: false };
+        // A secret is only known as one if it is there from its beginning, so more is kept than is shown.
+        let mut tail = Tail { bytes: VecDeque::new(), max: self.max_output + EDGE, cut: false };
         match tokio::time::timeout(self.timeout, follow(&mut child, &group, &mut tail)).await {
             Ok(Ok(status)) => report.exit_code = status.code(),
             Ok(Err(error)) => {
@@ -148,18 +172,20 @@ impl TestCommand {
             }
         }
         report.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        report.truncated = tail.cut;
-        report.output = redactor.text(&tail.text()).into_owned();
+        let output = redactor.text(&tail.text()).into_owned();
+        let from = output.ceil_char_boundary(output.len().saturating_sub(self.max_output));
+        report.truncated = tail.cut || from > 0;
+        report.output = output[from..].to_owned();
         report
     }
 
     fn spawn(&self, context_id: &str) -> std::io::Result<Child> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).env("SPARC_CONTEXT_ID", context_id);
-        // What the server was configured with is not for the tests to print.
-        let ours = |name: &str| name.starts_with("NUNCIO_") || Some(name) == self.hidden.as_deref();
+        // What the server was given is not for the tests to print, and what they run may be written by a model.
+        let passed_on = |name: &str| is_passed_on(name) && Some(name) != self.hidden.as_deref();
         for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(ours) {
+            if !name.to_str().is_some_and(passed_on) {
                 command.env_remove(name);
             }
         }
@@ -169,6 +195,13 @@ impl TestCommand {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true).spawn()
     }
+}
+
+/// Whether the tests may see a variable of the server's environment, by its name.
+fn is_passed_on(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    !SECRET_FAMILIES.iter().any(|family| name.starts_with(family))
+        && !SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Reads what the command writes until it has ended and nothing more comes.

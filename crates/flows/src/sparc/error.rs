@@ -5,6 +5,7 @@ use std::time::Duration;
 use nuncio_engine::{AgentError, Error, store::StoreError, surface::HandlerError};
 
 use super::{phase::Phase, workflow::Refusal};
+use crate::patience::Passing;
 
 /// Why something was not done. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,16 @@ pub enum SparcError {
 impl From<StoreError> for SparcError {
     fn from(error: StoreError) -> Self {
         Self::Engine(error.into())
+    }
+}
+
+impl Passing for SparcError {
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Engine(error) => error.retry_after(),
+            Self::MovedTooOften => Some(Duration::from_secs(1)),
+            _ => None,
+        }
     }
 }
 

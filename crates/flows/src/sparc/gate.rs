@@ -1,18 +1,27 @@
 //! The gate at the end of a phase: the template's JSON Schema, then what a schema cannot say, such as that every
 //! requirement is covered. For refinement the tests have to run as well; that is `command.rs`.
 //!
-//! A gate that refuses names everything that is wrong, where it is, in words that a model or a person can act on.
+//! A gate that refuses names what is wrong, where it is, in words that a model or a person can act on: all that the
+//! schema finds, or else all that comes after it, up to a bound on how much and on how long each text is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{Arguments, Write as _},
+};
 
-use nuncio_engine::clock::Timestamp;
+use nuncio_engine::{
+    clock::Timestamp,
+    surface::{Bounded, MAX_EXPLANATION},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{command::CommandReport, phase::Phase, templates::Template};
 
 /// Violations that a verdict names; how many more there are is said in the last.
-pub const MAX_VIOLATIONS: usize = 200;
+pub const MAX_VIOLATIONS: usize = 50;
+/// Names that a violation lists, of those that there are.
+const MAX_KNOWN: usize = 10;
 
 /// Something that is wrong with an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,12 +30,6 @@ pub struct Violation {
     pub path: String,
     /// What.
     pub message: String,
-}
-
-impl Violation {
-    fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), message: message.into() }
-    }
 }
 
 impl std::fmt::Display for Violation {
@@ -55,11 +58,6 @@ impl Verdict {
     /// The verdict on an artifact, with how its tests went.
     pub fn new(mut violations: Vec<Violation>, command: Option<CommandReport>, at: Timestamp) -> Self {
         violations.extend(command.as_ref().and_then(CommandReport::violation));
-        if violations.len() > MAX_VIOLATIONS {
-            let more = violations.len() - MAX_VIOLATIONS;
-            violations.truncate(MAX_VIOLATIONS);
-            violations.push(Violation::new("", format!("and {more} more violations")));
-        }
         Self { passed: violations.is_empty(), checked_at: at, violations, command }
     }
 
@@ -81,22 +79,74 @@ impl Verdict {
 /// The artifacts of earlier phases that have passed.
 pub(super) type Earlier = BTreeMap<Phase, Value>;
 
-/// What is wrong with an artifact, all of it, as far as that can be seen without running anything.
+/// What is wrong with an artifact, as far as that can be seen without running anything. What a schema cannot say is
+/// only looked at where the schema holds: it bounds what there is to look at.
 pub(super) fn inspect(phase: Phase, artifact: &Value, earlier: &Earlier) -> Vec<Violation> {
-    let shape = &Template::of(phase).shape;
-    let mut found: Vec<Violation> =
-        shape.violations(artifact).map(|(path, message)| Violation { path, message }).collect();
-    match phase {
-        Phase::Specification => specification(artifact, &mut found),
-        Phase::Pseudocode => pseudocode(artifact, earlier, &mut found),
-        Phase::Architecture => architecture(artifact, earlier, &mut found),
-        Phase::Refinement => refinement(artifact, earlier, &mut found),
-        Phase::Completion => completion(artifact, earlier, &mut found),
+    let (wrong, more) = Template::of(phase).shape.violations(artifact, MAX_VIOLATIONS);
+    let wrong = wrong.into_iter().map(|(path, message)| Violation { path, message });
+    let mut found = Found { violations: wrong.collect(), more };
+    if found.violations.is_empty() {
+        match phase {
+            Phase::Specification => specification(artifact, &mut found),
+            Phase::Pseudocode => pseudocode(artifact, earlier, &mut found),
+            Phase::Architecture => architecture(artifact, earlier, &mut found),
+            Phase::Refinement => refinement(artifact, earlier, &mut found),
+            Phase::Completion => completion(artifact, earlier, &mut found),
+        }
     }
-    found
+    found.all()
 }
 
-fn specification(artifact: &Value, found: &mut Vec<Violation>) {
+/// What was found so far. Beyond so many violations they are counted, not kept.
+struct Found {
+    violations: Vec<Violation>,
+    more: usize,
+}
+
+impl Found {
+    fn push(&mut self, path: Arguments<'_>, message: Arguments<'_>) {
+        if self.violations.len() >= MAX_VIOLATIONS {
+            self.more += 1;
+            return;
+        }
+        let mut text = Bounded::new(MAX_EXPLANATION);
+        // An error says that it is long enough.
+        let _ = text.write_fmt(message);
+        self.violations.push(Violation { path: path.to_string(), message: text.into_text() });
+    }
+
+    fn unknown(&mut self, path: Arguments<'_>, what: &str, name: &str, known: &BTreeSet<&str>) {
+        self.push(path, format_args!("there is no {what} {name:?}: there are {}", Known(known)));
+    }
+
+    fn all(mut self) -> Vec<Violation> {
+        if self.more > 0 {
+            let message = format!("and {} more violations", self.more);
+            self.violations.push(Violation { path: String::new(), message });
+        }
+        self.violations
+    }
+}
+
+/// The names that there are, or the first of them.
+struct Known<'a>(&'a BTreeSet<&'a str>);
+
+impl std::fmt::Display for Known<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        for (n, name) in self.0.iter().take(MAX_KNOWN).enumerate() {
+            write!(f, "{}{name}", if n == 0 { "" } else { ", " })?;
+        }
+        match self.0.len().saturating_sub(MAX_KNOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+fn specification(artifact: &Value, found: &mut Found) {
     let requirements = names(artifact, "requirements", "id", found);
     names(artifact, "acceptanceCriteria", "id", found);
     let mut criteria = BTreeSet::new();
@@ -104,19 +154,24 @@ fn specification(artifact: &Value, found: &mut Vec<Violation>) {
         if let Some(requirement) = criterion["requirement"].as_str() {
             criteria.insert(requirement);
             if !requirements.contains(requirement) {
-                let path = format!("/acceptanceCriteria/{at}/requirement");
-                found.push(unknown(path, "requirement", requirement, &requirements));
+                found.unknown(
+                    format_args!("/acceptanceCriteria/{at}/requirement"),
+                    "requirement",
+                    requirement,
+                    &requirements,
+                );
             }
         }
     }
     for id in requirements.iter().filter(|id| !criteria.contains(**id)) {
-        let message =
-            format!("no criterion is about requirement {id:?}: say how one will know that it is met");
-        found.push(Violation::new("/acceptanceCriteria", message));
+        found.push(
+            format_args!("/acceptanceCriteria"),
+            format_args!("no criterion is about requirement {id:?}: say how one will know that it is met"),
+        );
     }
 }
 
-fn pseudocode(artifact: &Value, earlier: &Earlier, found: &mut Vec<Violation>) {
+fn pseudocode(artifact: &Value, earlier: &Earlier, found: &mut Found) {
     let steps = names(artifact, "steps", "id", found);
     let requirements = ids(earlier, Phase::Specification, "requirements", "id");
     let outputs: BTreeSet<&str> =
@@ -127,107 +182,123 @@ fn pseudocode(artifact: &Value, earlier: &Earlier, found: &mut Vec<Violation>) {
         for (n, requirement) in texts(&step["requirements"]).enumerate() {
             covered.insert(requirement);
             if !requirements.contains(requirement) {
-                let path = format!("/steps/{at}/requirements/{n}");
-                found.push(unknown(path, "requirement", requirement, &requirements));
+                found.unknown(
+                    format_args!("/steps/{at}/requirements/{n}"),
+                    "requirement",
+                    requirement,
+                    &requirements,
+                );
             }
         }
         for (n, next) in texts(&step["next"]).enumerate().filter(|(_, next)| !steps.contains(next)) {
-            found.push(unknown(format!("/steps/{at}/next/{n}"), "step", next, &steps));
+            found.unknown(format_args!("/steps/{at}/next/{n}"), "step", next, &steps);
         }
         for (n, input) in texts(&step["inputs"]).enumerate() {
             if !inputs.contains(input) && !outputs.contains(input) {
-                let message = format!(
-                    "{input:?} comes from nowhere: it is neither an input of the flow nor an output of a step"
-                );
-                found.push(Violation::new(format!("/steps/{at}/inputs/{n}"), message));
+                found.push(format_args!("/steps/{at}/inputs/{n}"), format_args!("{input:?} comes from nowhere: it is neither an input of the flow nor an output of a step"));
             }
         }
     }
     for (n, output) in texts(&artifact["outputs"]).enumerate().filter(|(_, output)| !outputs.contains(output))
     {
-        found.push(Violation::new(format!("/outputs/{n}"), format!("no step has the output {output:?}")));
+        found.push(format_args!("/outputs/{n}"), format_args!("no step has the output {output:?}"));
     }
     for id in requirements.iter().filter(|id| !covered.contains(**id)) {
-        let message =
-            format!("no step covers requirement {id:?}: name it in the requirements of the step that does");
-        found.push(Violation::new("/steps", message));
+        found.push(
+            format_args!("/steps"),
+            format_args!(
+                "no step covers requirement {id:?}: name it in the requirements of the step that does"
+            ),
+        );
     }
 }
 
-fn architecture(artifact: &Value, earlier: &Earlier, found: &mut Vec<Violation>) {
+fn architecture(artifact: &Value, earlier: &Earlier, found: &mut Found) {
     let components = names(artifact, "components", "name", found);
     let steps = ids(earlier, Phase::Pseudocode, "steps", "id");
     let mut implemented = BTreeSet::new();
     for (at, component) in items(artifact, "components") {
         for (n, other) in texts(&component["dependencies"]).enumerate() {
-            let path = format!("/components/{at}/dependencies/{n}");
+            let path = format_args!("/components/{at}/dependencies/{n}");
             if Some(other) == component["name"].as_str() {
-                found.push(Violation::new(path, "a component does not depend on itself"));
+                found.push(path, format_args!("a component does not depend on itself"));
             } else if !components.contains(other) {
-                found.push(unknown(path, "component", other, &components));
+                found.unknown(path, "component", other, &components);
             }
         }
         for (n, step) in texts(&component["implements"]).enumerate() {
             implemented.insert(step);
             if !steps.contains(step) {
-                found.push(unknown(format!("/components/{at}/implements/{n}"), "step", step, &steps));
+                found.unknown(format_args!("/components/{at}/implements/{n}"), "step", step, &steps);
             }
         }
     }
     for id in steps.iter().filter(|id| !implemented.contains(**id)) {
-        let message = format!("no component implements step {id:?} of the pseudocode");
-        found.push(Violation::new("/components", message));
+        found.push(
+            format_args!("/components"),
+            format_args!("no component implements step {id:?} of the pseudocode"),
+        );
     }
 }
 
-fn refinement(artifact: &Value, earlier: &Earlier, found: &mut Vec<Violation>) {
+fn refinement(artifact: &Value, earlier: &Earlier, found: &mut Found) {
     let components = ids(earlier, Phase::Architecture, "components", "name");
     let criteria = ids(earlier, Phase::Specification, "acceptanceCriteria", "id");
     for (at, change) in items(artifact, "changes") {
         if let Some(component) = change["component"].as_str().filter(|name| !components.contains(name)) {
-            found.push(unknown(format!("/changes/{at}/component"), "component", component, &components));
+            found.unknown(format_args!("/changes/{at}/component"), "component", component, &components);
         }
     }
     for (at, test) in items(artifact, "tests") {
         for (n, criterion) in texts(&test["covers"]).enumerate().filter(|(_, id)| !criteria.contains(id)) {
-            let path = format!("/tests/{at}/covers/{n}");
-            found.push(unknown(path, "acceptance criterion", criterion, &criteria));
+            found.unknown(
+                format_args!("/tests/{at}/covers/{n}"),
+                "acceptance criterion",
+                criterion,
+                &criteria,
+            );
         }
     }
 }
 
-fn completion(artifact: &Value, earlier: &Earlier, found: &mut Vec<Violation>) {
+fn completion(artifact: &Value, earlier: &Earlier, found: &mut Found) {
     let criteria = ids(earlier, Phase::Specification, "acceptanceCriteria", "id");
     let judged = names(artifact, "validation", "criterion", found);
     for (at, judgement) in items(artifact, "validation") {
         let Some(criterion) = judgement["criterion"].as_str() else { continue };
-        let path = format!("/validation/{at}");
         if !criteria.contains(criterion) {
-            found.push(unknown(format!("{path}/criterion"), "acceptance criterion", criterion, &criteria));
+            found.unknown(
+                format_args!("/validation/{at}/criterion"),
+                "acceptance criterion",
+                criterion,
+                &criteria,
+            );
         }
         if judgement["validated"] == false {
-            let message = format!(
-                "criterion {criterion:?} is not validated: meet it, or go back to the phase where it has to be changed"
-            );
-            found.push(Violation::new(format!("{path}/validated"), message));
+            found.push(format_args!("/validation/{at}/validated"), format_args!("criterion {criterion:?} is not validated: meet it, or go back to the phase where it has to be changed"));
         }
     }
     for id in criteria.iter().filter(|id| !judged.contains(**id)) {
-        let message =
-            format!("acceptance criterion {id:?} is not there: say whether it is validated, with evidence");
-        found.push(Violation::new("/validation", message));
+        found.push(
+            format_args!("/validation"),
+            format_args!(
+                "acceptance criterion {id:?} is not there: say whether it is validated, with evidence"
+            ),
+        );
     }
 }
 
 /// The names in a list; one that is there twice is a violation.
-fn names<'a>(artifact: &'a Value, list: &str, name: &str, found: &mut Vec<Violation>) -> BTreeSet<&'a str> {
+fn names<'a>(artifact: &'a Value, list: &str, name: &str, found: &mut Found) -> BTreeSet<&'a str> {
     let mut seen = BTreeSet::new();
     for (at, item) in items(artifact, list) {
         if let Some(value) = item[name].as_str()
             && !seen.insert(value)
         {
-            let message = format!("{value:?} is there twice: give each its own {name}");
-            found.push(Violation::new(format!("/{list}/{at}/{name}"), message));
+            found.push(
+                format_args!("/{list}/{at}/{name}"),
+                format_args!("{value:?} is there twice: give each its own {name}"),
+            );
         }
     }
     seen
@@ -248,12 +319,6 @@ fn items<'a>(artifact: &'a Value, list: &str) -> impl Iterator<Item = (usize, &'
 
 fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
-}
-
-fn unknown(path: String, what: &str, name: &str, known: &BTreeSet<&str>) -> Violation {
-    let known = known.iter().copied().collect::<Vec<_>>().join(", ");
-    let known = if known.is_empty() { "none".into() } else { known };
-    Violation { path, message: format!("there is no {what} {name:?}: there are {known}") }
 }
 
 #[cfg(test)]

@@ -422,8 +422,7 @@ async fn whoever_may_not_read_a_resource_may_not_follow_it() {
     let site = site().await;
     let limited = As { site: &site, token: "acme/ada;read:memory:team-*+read:a2a" };
     let session = limited.session().await;
-    let follow =
-        async |uri: &str| limited.mcp(&session, "resources/subscribe", json!({ "uri": uri })).await;
+    let follow = async |uri: &str| limited.mcp(&session, "resources/subscribe", json!({ "uri": uri })).await;
     for uri in ["memory://data/secret/k", "batchtools://queue/status", "audit://log"] {
         let refused = follow(uri).await;
         assert_eq!(refused.status, 403, "{uri}: {}", refused.text());

@@ -8,12 +8,15 @@ use nuncio_engine::{Agent, AgentError, Chunk, Outcome, Profile, TaskContext};
 use serde_json::{Value, json};
 
 use super::{Input, submit, who, workflows};
-use crate::sparc::{SparcOptions, phase::Phase, schema, view};
+use crate::{
+    patience::PATIENCE,
+    sparc::{SparcOptions, phase::Phase, schema, view},
+};
 
 /// Its name.
 pub(in crate::sparc) const GATE: &str = "sparc-gate";
-/// What it may need beside the tests.
-const BESIDE: Duration = Duration::from_secs(600);
+/// What it may need beside the tests: each of its three steps may have to be patient.
+const BESIDE: Duration = Duration::from_secs(600 + 3 * PATIENCE.as_secs());
 
 /// Applies refinement's gate.
 pub(super) struct GateAgent {

@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Chunk, Content, Message, Outcome, Part, Profile, Role as Speaker, State, Task,
-    TaskContext,
+    Agent, AgentError, Chunk, Content, Message, Outcome, Part, Profile, Role as Speaker, State, StepContext,
+    Task, TaskContext,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Input, profile, who, workflows};
+use super::{Input, patiently, profile, who, workflows};
 use crate::sparc::{
     SparcOptions,
     error::SparcError,
@@ -74,7 +74,7 @@ impl Agent for Coordinator {
         let context_id = &input.context_id;
         let started: Result<Look, String> = cx
             .step("start", async |step| {
-                let started = start(&workflows, &who, &input, &step.idempotency_key()).await;
+                let started = start(&step, &workflows, &who, &input).await?;
                 Ok(started.map(|stored| Look::at(&stored)).map_err(|error| error.to_string()))
             })
             .await?;
@@ -100,8 +100,8 @@ impl Agent for Coordinator {
                 _ => return Ok(Outcome::failed(format!("{phase}: {words}"))),
             }
             let look: Result<Look, String> = cx
-                .step("look", async |_| {
-                    let stored = workflows.get(&who.caller, context_id).await;
+                .step("look", async |step| {
+                    let stored = patiently(&step, || workflows.get(&who.caller, context_id)).await?;
                     Ok(stored.map(|stored| Look::at(&stored)).map_err(|error| error.to_string()))
                 })
                 .await?;
@@ -117,13 +117,24 @@ impl Agent for Coordinator {
 }
 
 /// The workflow, started where there is none.
-async fn start(workflows: &Workflows, who: &Who, input: &Input, key: &str) -> Result<Stored, SparcError> {
-    workflows.allow_run(&who.caller, &input.context_id)?;
-    match (workflows.get(&who.caller, &input.context_id).await, &input.goal) {
+async fn start(
+    step: &StepContext,
+    workflows: &Workflows,
+    who: &Who,
+    input: &Input,
+) -> Result<Result<Stored, SparcError>, AgentError> {
+    let (caller, context_id, key) = (&who.caller, &input.context_id, step.idempotency_key());
+    if let Err(error) =
+        patiently(step, || std::future::ready(workflows.allow_run(caller, context_id))).await?
+    {
+        return Ok(Err(error));
+    }
+    let found = patiently(step, || workflows.get(caller, context_id)).await?;
+    match (found, &input.goal) {
         (Err(SparcError::NoWorkflow(_)), Some(goal)) => {
-            workflows.start(who, Some(&input.context_id), goal, false, Some(key)).await
+            patiently(step, || workflows.start(who, Some(context_id), goal, false, Some(&key))).await
         }
-        (found, _) => found,
+        (found, _) => Ok(found),
     }
 }
 

@@ -11,7 +11,7 @@ use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, S
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Input, profile, submit, who, workflows};
+use super::{Input, patiently, profile, submit, who, workflows};
 use crate::sparc::{
     SparcModel, SparcOptions,
     answer::{MAX_TOKENS, again, json_in, prompt, shortened, system},
@@ -21,6 +21,7 @@ use crate::sparc::{
     phase::{Phase, Role, names},
     resources::artifact_uri,
     templates::Template,
+    workflow::Workflow,
     workflows::{Submitted, Who, Workflows},
 };
 
@@ -118,7 +119,7 @@ impl Agent for RoleAgent {
         let begun: Result<Work, String> = job
             .cx
             .step("begin", async |step| {
-                let begun = self.begin(&job, &input, &step.idempotency_key()).await;
+                let begun = self.begin(&job, &input, &step).await?;
                 Ok(begun.map_err(|error| error.to_string()))
             })
             .await?;
@@ -131,17 +132,36 @@ impl Agent for RoleAgent {
 
 impl RoleAgent {
     /// Finds the workflow, or starts it where this role begins one, and gathers what the work needs.
-    async fn begin(&self, job: &Job, input: &Input, key: &str) -> Result<Work, SparcError> {
-        let (workflows, who) = (&job.workflows, &job.who);
+    async fn begin(
+        &self,
+        job: &Job,
+        input: &Input,
+        step: &StepContext,
+    ) -> Result<Result<Work, SparcError>, AgentError> {
+        let (workflows, who, context_id) = (&job.workflows, &job.who, &input.context_id);
         let first = self.role.phases().contains(&Phase::Specification);
-        let stored = match (workflows.get(&who.caller, &input.context_id).await, &input.goal) {
+        let found = patiently(step, || workflows.get(&who.caller, context_id)).await?;
+        let stored = match (found, &input.goal) {
             (Err(SparcError::NoWorkflow(_)), Some(goal)) if first => {
-                workflows.start(who, Some(&input.context_id), goal, false, Some(key)).await?
+                let key = step.idempotency_key();
+                patiently(step, || workflows.start(who, Some(context_id), goal, false, Some(&key))).await?
             }
-            (found, _) => found?,
+            (found, _) => found,
         };
-        let workflow = &stored.workflow;
-        let phase = input.phase.unwrap_or(workflow.current);
+        let (workflow, phase) = match stored.and_then(|stored| self.own_phase(stored.workflow, input.phase)) {
+            Ok(found) => found,
+            Err(error) => return Ok(Err(error)),
+        };
+        let earlier = patiently(step, || workflows.passed(&who.caller, &workflow)).await?;
+        Ok(earlier.map(|earlier| {
+            let prompt = prompt(phase, &workflow.goal, &earlier);
+            Work { phase, goal: workflow.goal, prompt }
+        }))
+    }
+
+    /// The phase that is to be worked on, if it is the current one and the work of this role.
+    fn own_phase(&self, workflow: Workflow, asked: Option<Phase>) -> Result<(Workflow, Phase), SparcError> {
+        let phase = asked.unwrap_or(workflow.current);
         workflow.check_current(phase)?;
         if phase.role() != self.role {
             return Err(SparcError::Invalid(format!(
@@ -151,8 +171,7 @@ impl RoleAgent {
                 names(&self.role.phases()),
             )));
         }
-        let earlier = workflows.passed(&who.caller, workflow).await?;
-        Ok(Work { phase, goal: workflow.goal.clone(), prompt: prompt(phase, &workflow.goal, &earlier) })
+        Ok((workflow, phase))
     }
 }
 
@@ -319,7 +338,10 @@ impl Job {
             .cx
             .step("back", async |step| {
                 let key = step.idempotency_key();
-                let back = self.workflows.back(&self.who, &self.context_id, to, reason, Some(&key)).await;
+                let back = patiently(&step, || {
+                    self.workflows.back(&self.who, &self.context_id, to, reason, Some(&key))
+                })
+                .await?;
                 Ok(back.map(|_| ()).map_err(|error| error.to_string()))
             })
             .await?;
@@ -340,7 +362,9 @@ impl Job {
             .step("block", async |step| {
                 let key = step.idempotency_key();
                 let (who, phase) = (&self.who, work.phase);
-                let blocked = self.workflows.block(who, &self.context_id, phase, why, Some(&key)).await;
+                let blocked =
+                    patiently(&step, || self.workflows.block(who, &self.context_id, phase, why, Some(&key)))
+                        .await?;
                 Ok(blocked.map(|_| ()).map_err(|error| error.to_string()))
             })
             .await?;

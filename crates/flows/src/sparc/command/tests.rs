@@ -50,6 +50,58 @@ async fn the_exit_code_decides() {
     assert!(killed.violation().is_some_and(|found| found.message.contains("by a signal")));
 }
 
+#[test]
+fn what_looks_like_a_secret_is_not_passed_on() {
+    for name in [
+        "NUNCIO_STORE",
+        "A2ACLI_TOKEN",
+        "OPENAI_API_KEY",
+        "GITHUB_TOKEN",
+        "app_secret",
+        "PGPASSWORD",
+        "DATABASE_URL",
+        "AWS_ACCESS_KEY_ID",
+        "CARGO_REGISTRY_TOKEN",
+        "SSH_AUTH_SOCK",
+        "DB_PASS",
+        "SENTRY_DSN",
+    ] {
+        assert!(!is_passed_on(name), "{name}");
+    }
+    for name in [
+        "PATH",
+        "HOME",
+        "USER",
+        "LANG",
+        "LC_ALL",
+        "TMPDIR",
+        "CARGO_HOME",
+        "RUSTUP_HOME",
+        "JAVA_HOME",
+        "GOPATH",
+        "VIRTUAL_ENV",
+        "NODE_PATH",
+        "CC",
+        "RUSTFLAGS",
+        "PKG_CONFIG_PATH",
+    ] {
+        assert!(is_passed_on(name), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_tests_have_a_path_and_not_the_key_of_the_model() {
+    // This variable is there wherever cargo runs tests; it stands for one that the operator named.
+    let command = TestCommand {
+        hidden: Some("CARGO_MANIFEST_DIR".into()),
+        ..shell("echo [$CARGO_MANIFEST_DIR]; test -n \"$PATH\"")
+    };
+    let report = run(&command).await;
+    assert_eq!((report.exit_code, report.output.as_str()), (Some(0), "[]\n"));
+    let seen = run(&shell("echo [$CARGO_MANIFEST_DIR]")).await;
+    assert_ne!(seen.output, "[]\n");
+}
+
 #[tokio::test]
 async fn what_cannot_be_run_says_so() {
     let command = TestCommand { words: vec!["/no/such/program".into()], ..shell("") };
@@ -67,6 +119,19 @@ async fn the_end_of_the_output_is_kept_without_secrets() {
     assert!(report.output.len() <= 1024 + 16, "{}", report.output.len());
     assert!(report.output.contains("line 2000\n") && !report.output.contains("line 1\n"));
     assert!(!report.output.contains("hunter2"), "{}", report.output);
+}
+
+#[tokio::test]
+async fn a_secret_that_the_cut_goes_through_is_not_shown() {
+    // Wherever the cut is, from before the word to behind the secret.
+    for beyond in [1000, 1010, 1014, 1018, 1022, 1026] {
+        let script = format!(
+            "seq 1 2000; printf 'password=hunter2hunter2'; printf '%0{beyond}d' 0 | tr 0 ' '; exit 1"
+        );
+        let report = run(&shell(&script)).await;
+        assert!(report.truncated && report.output.len() <= 1024, "{}", report.output.len());
+        assert!(!report.output.contains("er2"), "{beyond}: {}", report.output);
+    }
 }
 
 #[tokio::test]

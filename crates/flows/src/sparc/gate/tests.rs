@@ -173,9 +173,65 @@ fn completion_needs_every_criterion_validated_with_evidence_and_something_writte
 
 #[test]
 fn a_verdict_names_so_many_violations_and_says_how_many_more_there_are() {
-    let many = (0..MAX_VIOLATIONS + 7).map(|n| Violation::new(format!("/{n}"), "wrong")).collect();
-    let verdict = Verdict::new(many, None, Timestamp(1));
+    let many: Vec<String> = (0..MAX_VIOLATIONS + 7).map(|n| format!("N{n}")).collect();
+    let mut code = Template::of(Phase::Pseudocode).example().clone();
+    code["steps"][0]["next"] = json!(many);
+    let found = inspect(Phase::Pseudocode, &code, &before(Phase::Pseudocode));
+    let verdict = Verdict::new(found, None, Timestamp(1));
     assert_eq!(verdict.violations.len(), MAX_VIOLATIONS + 1);
     assert!(verdict.in_words().ends_with("and 7 more violations\n"));
-    assert_eq!(verdict.in_short(), format!("/0: wrong (and {MAX_VIOLATIONS} more)"));
+    assert!(verdict.in_short().ends_with(&format!(" (and {MAX_VIOLATIONS} more)")));
+}
+
+#[test]
+fn a_violation_lists_some_of_the_names_that_there_are() {
+    let mut spec = Template::of(Phase::Specification).example().clone();
+    let one = spec["requirements"][0].clone();
+    let named = |n: usize| {
+        let mut one = one.clone();
+        one["id"] = format!("{n:0>30}").into();
+        one
+    };
+    spec["requirements"] = (0..200).map(named).collect();
+    let found = inspect(Phase::Specification, &spec, &Earlier::new());
+    assert!(found.iter().all(|found| found.message.chars().count() <= MAX_EXPLANATION + 1), "{found:?}");
+    let names: Vec<String> = (0..MAX_KNOWN + 3).map(|n| format!("R{n:0>2}")).collect();
+    let known: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    assert!(Known(&known).to_string().ends_with("R08, R09 and 3 more"), "{}", Known(&known));
+}
+
+/// Artifacts of nearly a megabyte in which nothing is right: each ends soon, and says little.
+#[test]
+fn however_large_and_wrong_an_artifact_is_the_answer_is_short() {
+    let dangling = |n: usize| json!({ "id": format!("A{n}"), "requirement": format!("X{n}") });
+    let mut many = Template::of(Phase::Specification).example().clone();
+    many["acceptanceCriteria"] = (0..25_000).map(dangling).collect();
+    let empty = json!({ "requirements": vec![json!({}); 300_000], "goals": vec![0; 10_000] });
+    let named: serde_json::Map<String, Value> = (0..60_000).map(|n| (format!("p{n}"), json!(n))).collect();
+    let mut long = Template::of(Phase::Specification).example().clone();
+    long["methodology"] = "x".repeat(1 << 20).into();
+    // As much as the schema lets through, all of it about steps that are not there.
+    let mut plan = Template::of(Phase::Architecture).example().clone();
+    let mut component = plan["components"][0].clone();
+    component["implements"] = (0..400).map(|n| format!("X{n}")).collect();
+    let copy = |n: usize| {
+        let mut copy = component.clone();
+        copy["name"] = format!("component {n}").into();
+        copy
+    };
+    plan["components"] = (0..200).map(copy).collect();
+    let began = std::time::Instant::now();
+    for (phase, artifact) in [
+        (Phase::Specification, many),
+        (Phase::Specification, empty),
+        (Phase::Specification, named.into()),
+        (Phase::Specification, long),
+        (Phase::Architecture, plan),
+    ] {
+        let found = inspect(phase, &artifact, &before(phase));
+        assert!(!found.is_empty() && found.len() <= MAX_VIOLATIONS + 1, "{}", found.len());
+        let size: usize = found.iter().map(|found| found.path.len() + found.message.len()).sum();
+        assert!(size < 32 * 1024, "{size}");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
 }

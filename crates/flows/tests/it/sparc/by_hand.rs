@@ -45,7 +45,8 @@ async fn a_workflow_goes_through_its_phases_in_their_order_and_back_with_a_reaso
         (&json!(false), &json!(1), &json!("specification"))
     );
     let said = blocked["gate"]["violations"].to_string();
-    assert!(said.contains("/requirements/0/priority") && said.contains("R9"), "{said}");
+    // What a schema cannot say comes after what it says.
+    assert!(said.contains("/requirements/0/priority") && !said.contains("R9"), "{said}");
     assert_eq!(stage.status("w").await["phases"]["specification"]["status"], "blocked");
 
     for phase in Phase::ALL {
