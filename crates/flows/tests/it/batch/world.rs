@@ -14,7 +14,6 @@ use std::{
 use async_trait::async_trait;
 use nuncio_engine::{
     Agent, AgentError, Caller, Catalog, Engine, Kind, Outcome, Parts, Profile, Rate, TaskContext,
-    guard::AuditLevel,
     surface::{Body, HandlerError, Request, Said},
 };
 use nuncio_flows::{
@@ -133,7 +132,6 @@ impl World {
         }
         let mut parts = Parts::new(store, catalog);
         parts.options.access.rates.clone_from(&self.rates);
-        parts.options.access.audit = AuditLevel::All;
         let engine = Engine::start(parts).await.unwrap();
         let bank = MemoryBank::new(engine.clone(), MemoryOptions::default());
         batch.install(&engine, &bank, engine.catalog().surface()).unwrap();
