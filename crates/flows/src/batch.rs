@@ -18,6 +18,7 @@ mod live;
 mod memory;
 pub mod metrics;
 mod operation;
+mod patience;
 pub mod probe;
 mod report;
 mod resources;
@@ -27,7 +28,7 @@ pub mod settings;
 mod tools;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     ops::Deref,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -35,7 +36,7 @@ use std::{
 };
 
 use nuncio_engine::{
-    Agent, AgentError, Engine, Error, Surface, TaskId, access::HOME_TENANT, surface::ShapeError,
+    Agent, AgentError, Engine, Error, Surface, TaskContext, TaskId, access::HOME_TENANT, surface::ShapeError,
 };
 
 pub use self::{
@@ -49,6 +50,7 @@ use self::{
     live::Live,
     metrics::Meter,
     operation::Common,
+    patience::patiently,
     scheduler::Scheduler,
     settings::Known,
 };
@@ -64,6 +66,9 @@ pub const METRICS_URI: &str = "batchtools://metrics/performance";
 pub const QUEUE_URI: &str = "batchtools://queue/status";
 /// How the batch engine works.
 pub const SETTINGS_URI: &str = "batchtools://config/settings";
+
+/// Messages that are remembered until their batch begins; beyond it a batch is asked for twice.
+const LET_THROUGH: usize = 10_000;
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -131,6 +136,7 @@ impl Batch {
             meter: Meter::default(),
             lives: Mutex::default(),
             admitting: tokio::sync::Mutex::default(),
+            let_through: Mutex::default(),
             options,
         };
         Self { core: Arc::new(core) }
@@ -166,6 +172,8 @@ pub(crate) struct Core {
     meter: Meter,
     lives: Mutex<HashMap<TaskId, Arc<Live>>>,
     admitting: tokio::sync::Mutex<()>,
+    /// Messages of batches whose caller was let through by a tool of this process, and which no agent has seen yet.
+    let_through: Mutex<HashSet<String>>,
 }
 
 impl Core {
@@ -219,8 +227,24 @@ impl Core {
         self.lives().get(&id).cloned()
     }
 
-    /// Whether there is room for one more batch; else why not, with what was measured.
-    async fn check_load(&self, engine: &Engine, input: &Input) -> Result<(), Error> {
+    /// The id of a message whose sender was let through: nobody else knows it, and it counts once.
+    fn let_through(&self, engine: &Engine) -> String {
+        let id = engine.clock().new_id().to_string();
+        let mut known = self.known_senders();
+        // What another node took up is never asked for here.
+        if known.len() >= LET_THROUGH {
+            known.clear();
+        }
+        known.insert(id.clone());
+        id
+    }
+
+    fn known_senders(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.let_through.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is room for one more batch beside so many of the same tenant; else why not, with what was measured.
+    fn check_load(&self, input: &Input, there: usize) -> Result<(), Error> {
         let Settings { enabled, resource_monitoring, thresholds, optimization_strategies, .. } =
             self.settings();
         let later = |why: String| Err(Error::Busy { why, retry_after: Duration::from_secs(5) });
@@ -249,8 +273,7 @@ impl Core {
                 }
             }
         }
-        let there = control::list(engine, None).await?.len() as u64;
-        match there >= thresholds.queue_size {
+        match there as u64 >= thresholds.queue_size {
             true => later(format!(
                 "no batch is taken: {there} batches wait or are at work, and the threshold queueSize is {}",
                 thresholds.queue_size
@@ -262,21 +285,21 @@ impl Core {
     /// Seats a batch at the scheduler, paused if it was.
     async fn enter(
         self: &Arc<Self>,
+        cx: &TaskContext,
         common: &Common,
-        id: TaskId,
         tenant: &str,
         operations: Arc<[Operation]>,
     ) -> Result<Present, AgentError> {
-        let engine = &common.engine;
+        let (engine, id) = (&common.engine, cx.task_id());
         let mut types = BTreeMap::new();
         for operation in &*operations {
             *types.entry(operation.r#type.to_owned()).or_default() += 1;
         }
         let known = |control: &mut control::Control| control.types.clone_from(&types);
-        let control = control::change(engine, tenant, id, known).await.map_err(AgentError::failed)?;
+        let control = patiently(cx, || control::change(engine, tenant, id, known)).await?;
         let paused = control.is_some_and(|control| control.paused);
         let own_cap = common.input.max_concurrency.unwrap_or(usize::MAX);
-        let seat = self.scheduler.enter(id, own_cap, paused);
+        let seat = self.scheduler.enter(id, tenant, own_cap, paused);
         let room = self.options.batch_output_bytes;
         let live = Live::new(id, tenant.to_owned(), engine.clock().now(), seat, operations, room);
         self.lives().insert(id, Arc::clone(&live));

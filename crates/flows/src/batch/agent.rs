@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Caller, Chunk, Engine, Outcome, Profile, TaskContext, TaskUse,
+    Agent, AgentError, Caller, Chunk, Engine, Error, Outcome, Profile, TaskContext, TaskUse,
     access::{Action, Kind},
     guard::Access,
 };
@@ -15,9 +15,10 @@ use super::{
     content::Cut,
     control,
     dispatch::{Dispatch, sample},
-    input::{Input, Operation, Strategy},
+    input::{Input, Operation, Strategy, check_patterns},
     live::{Finished, Live},
     operation::{Common, Failure, files_dir},
+    patience::{patiently, shortly},
     report::{Joined, Report},
     schemas,
 };
@@ -99,23 +100,35 @@ impl BatchAgent {
     ) -> Result<Outcome, AgentError> {
         let input = &common.input;
         if input.strategy == Strategy::ParallelContentProcessing {
-            let cut: Result<Cut, Failure> = cx.step("cut", async |_| Ok(content::cut(common).await)).await?;
+            let cut: Result<Cut, Failure> =
+                cx.step("cut", async |step| shortly(&step, || content::cut(common)).await).await?;
             operations = match cut {
                 Ok(cut) => cut.operations(input),
                 Err(failure) => return Err(AgentError::Failed(failure.why)),
             };
         }
-        let live = &self.core.enter(common, cx.task_id(), tenant, operations.into()).await?;
+        let live = &self.core.enter(cx, common, tenant, operations.into()).await?;
         let dispatched = Dispatch::new(cx, &self.core, common, live).run().await;
         let (status, otherwise) = match &dispatched {
             Ok(()) if live.is_stopped() => ("failed", "the batch stopped"),
             Ok(()) => ("completed", "the batch ended"),
             Err(AgentError::Canceled) => ("canceled", "the batch was canceled"),
-            Err(_) => return dispatched.map(|()| Outcome::done()),
+            Err(_) => {
+                content::tidy(common, &live.operations).await;
+                return dispatched.map(|()| Outcome::done());
+            }
         };
         let finished = live.take(otherwise);
         let canceled = dispatched.is_err();
-        let joined = if canceled { Ok(Joined::default()) } else { join(common, live, &finished).await };
+        let joined = match canceled {
+            true => Ok(Joined::default()),
+            // What is written is written in a step: the parts go only when it is known to be done.
+            false if input.process.as_ref().is_some_and(|process| process.to.is_some()) => {
+                cx.step("join", async |_| Ok(join(common, live, &finished).await)).await?
+            }
+            false => join(common, live, &finished).await,
+        };
+        content::tidy(common, &live.operations).await;
         let joined = joined.map_err(|failure| AgentError::Failed(failure.why))?;
         let sample = sample(&live.operations, input.sequential_sample);
         let report = Report::new(&common.batch, status, input, &live.operations, &finished, &sample, joined);
@@ -132,10 +145,8 @@ impl BatchAgent {
             return Ok(Outcome::canceled(said));
         }
         let (engine, measured, id) = (&common.engine, &report.measured, cx.task_id());
-        cx.step("settle", async |_| {
-            control::settle(engine, tenant, id, measured).await.map_err(AgentError::failed)
-        })
-        .await?;
+        cx.step("settle", async |_| patiently(cx, || control::settle(engine, tenant, id, measured)).await)
+            .await?;
         cx.artifact(result(report.value)).await?;
         Ok(match live.is_stopped() {
             true => Outcome::failed(format!("The batch stopped after a failure: {said}")),
@@ -169,6 +180,29 @@ async fn join(common: &Arc<Common>, live: &Live, finished: &[Finished]) -> Resul
     }
 }
 
+/// Lets a caller through that sent its batch to the agent itself, past the tools.
+async fn let_in(
+    engine: &Engine,
+    caller: &Caller,
+    cx: &TaskContext,
+) -> Result<Result<(), String>, AgentError> {
+    let ask = || {
+        let access = Access {
+            action: Action::Execute,
+            kind: Kind::Batchtools,
+            name: NAME,
+            operation: "batch.submit",
+            resource: &QUEUE_URI,
+        };
+        match engine.allow(caller, &access) {
+            Ok(()) => Ok(Ok(())),
+            Err(busy @ Error::Busy { .. }) => Err(busy),
+            Err(refused) => Ok(Err(refused.to_string())),
+        }
+    };
+    patiently(cx, || std::future::ready(ask())).await
+}
+
 impl Core {
     /// Takes a batch or says why not. Only once: what was taken is not refused after a restart.
     async fn admit(
@@ -179,12 +213,23 @@ impl Core {
         input: &Input,
         operations: &[Operation],
     ) -> Result<Result<(), String>, AgentError> {
+        if !self.known_senders().remove(&cx.input().id)
+            && let Err(why) = let_in(engine, caller, cx).await?
+        {
+            return Ok(Err(why));
+        }
         if let Err(why) = self.may_run(engine, caller, input, operations) {
+            return Ok(Err(why));
+        }
+        if let Err(why) = check_patterns(input, operations).await {
             return Ok(Err(why));
         }
         // Within this process, no two count the same queue.
         let _alone = self.admitting.lock().await;
-        if let Err(refused) = self.check_load(engine, input).await {
+        let there = patiently(cx, || control::list(engine, Some(caller.tenant()))).await?;
+        // A step that was cut has made its record already.
+        let others = there.iter().filter(|(id, _)| *id != cx.task_id()).count();
+        if let Err(refused) = self.check_load(input, others) {
             return Ok(Err(refused.to_string()));
         }
         let mut types = std::collections::BTreeMap::new();
@@ -201,7 +246,8 @@ impl Core {
             paused: false,
             types,
         };
-        control::make(engine, caller.tenant(), cx.task_id(), &control).await.map_err(AgentError::failed)?;
+        let (tenant, id) = (caller.tenant(), cx.task_id());
+        patiently(cx, || control::make(engine, tenant, id, &control)).await?;
         engine.changed(caller.tenant(), QUEUE_URI);
         Ok(Ok(()))
     }
@@ -226,7 +272,7 @@ impl Core {
         {
             if wanted && !caller.may(action, Kind::Batchtools, NAME) {
                 let scope = format!("{}:batchtools:{NAME}", action.name());
-                let why = nuncio_engine::Error::Forbidden(scope).to_string();
+                let why = Error::Forbidden(scope).to_string();
                 let access = Access {
                     action,
                     kind: Kind::Batchtools,

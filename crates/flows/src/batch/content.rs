@@ -11,6 +11,7 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
+use nuncio_engine::access::Action;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -46,9 +47,15 @@ impl Cut {
 
 /// Looks at the content and decides where it is cut.
 pub(crate) async fn cut(common: &Arc<Common>) -> Result<Cut, Failure> {
+    let process = process(common)?;
+    for (action, path) in [(Action::Read, &process.file), (Action::Write, &process.to)] {
+        if let Some(path) = path {
+            common.allow_file(action, "batch.process", path)?;
+        }
+    }
     let common = Arc::clone(common);
     blocking(move || {
-        let process = process(&common)?;
+        let process = self::process(&common)?;
         let content = whole(&common, process)?;
         if content.len() > common.options.content_bytes {
             return Err(Failure::of(format!(
@@ -199,7 +206,6 @@ pub(crate) async fn join(
                     let parts: Vec<String> =
                         chunks.iter().map(|(id, _)| part(to, &common.batch, id)).collect();
                     folder.put(to, &mut Parts { folder: &folder, left: parts.iter(), open: None })?;
-                    parts.iter().for_each(|part| folder.remove(part));
                     joined["file"] = json!(to);
                 }
                 joined
@@ -208,6 +214,22 @@ pub(crate) async fn join(
         Ok(Some(joined))
     })
     .await
+}
+
+/// Takes away the files of compressed chunks: they are joined, or never will be. Done as often as one likes.
+pub(crate) async fn tidy(common: &Arc<Common>, operations: &[Operation]) {
+    let Some(to) = common.input.process.as_ref().and_then(|process| process.to.as_ref()) else { return };
+    let parts: Vec<String> =
+        operations.iter().map(|operation| part(to, &common.batch, &operation.id)).collect();
+    let common = Arc::clone(common);
+    let removed = blocking(move || {
+        let folder = folder(&common)?;
+        parts.iter().for_each(|part| folder.remove(part));
+        Ok(())
+    });
+    if let Err(failure) = removed.await {
+        tracing::warn!(why = failure.why, "parts of a compressed content are left behind");
+    }
 }
 
 /// The file of a compressed chunk, until all are joined.

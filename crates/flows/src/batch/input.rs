@@ -20,6 +20,8 @@ pub const WAIT_MS: u64 = 60_000;
 pub const PATH_BYTES: usize = 1_024;
 /// The longest pattern of a search.
 pub const PATTERN_BYTES: usize = 1_024;
+/// Regular expressions of one batch that differ from each other: each is built before the batch is taken.
+pub const PATTERNS_PER_BATCH: usize = 100;
 /// Matches that one search returns at most.
 pub const MATCHES: usize = 1_000;
 /// Matches that a search returns where nothing is said.
@@ -351,7 +353,7 @@ impl Work {
             Self::Copy(copy) => check_path("from", &copy.from).and_then(|()| check_path("to", &copy.to)),
             Self::Search(search) => {
                 check_path("path", &search.path)?;
-                check_pattern(&search.pattern, search.regex, search.ignore_case, search.max_matches)
+                check_pattern(&search.pattern, search.max_matches)
             }
             Self::MemorySearch(search) => match (&search.pattern, &search.text) {
                 (Some(_), None) | (None, Some(_)) => Ok(()),
@@ -405,19 +407,36 @@ pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     }
 }
 
-pub(crate) fn check_pattern(
-    pattern: &str,
-    regex: bool,
-    ignore_case: bool,
-    max_matches: Option<usize>,
-) -> Result<(), String> {
+/// Whether a pattern is worth building; what it costs to build it comes later, in `check_patterns`.
+pub(crate) fn check_pattern(pattern: &str, max_matches: Option<usize>) -> Result<(), String> {
     if pattern.is_empty() || pattern.len() > PATTERN_BYTES {
         return Err(format!("pattern: it has 1 to {PATTERN_BYTES} bytes (pattern_bytes)"));
     }
     if max_matches.is_some_and(|max| !(1..=MATCHES).contains(&max)) {
         return Err(format!("maxMatches: it is 1 to {MATCHES} (matches)"));
     }
-    super::files::matcher(pattern, regex, ignore_case).map(|_| ()).map_err(|why| format!("pattern: {why}"))
+    Ok(())
+}
+
+/// The regular expressions of a batch, each once, with the place where it is first; a plain text cannot be wrong.
+type Patterns = HashMap<(String, bool), String>;
+
+/// Builds every regular expression of a batch once, where blocking is allowed: after it is known that the caller may
+/// have such a batch, because a short expression may take milliseconds.
+pub(crate) async fn check_patterns(input: &Input, operations: &[Operation]) -> Result<(), String> {
+    let patterns = input.patterns(operations);
+    if patterns.is_empty() {
+        return Ok(());
+    }
+    let build = move || {
+        patterns.into_iter().try_for_each(|((pattern, ignore_case), place)| {
+            super::files::matcher(&pattern, true, ignore_case)
+                .map(|_| ())
+                .map_err(|why| format!("{place}: {why}"))
+        })
+    };
+    let built = tokio::task::spawn_blocking(build).await;
+    built.unwrap_or_else(|error| Err(format!("the patterns could not be built: {error}")))
 }
 
 /// What a batch does to files.
@@ -507,7 +526,28 @@ impl Input {
             });
         }
         check_cycles(&operations)?;
+        let patterns = self.patterns(&operations).len();
+        if patterns > PATTERNS_PER_BATCH {
+            return Err(format!(
+                "a batch has at most {PATTERNS_PER_BATCH} different regular expressions (patterns_per_batch), this one has {patterns}"
+            ));
+        }
         Ok(operations)
+    }
+
+    fn patterns(&self, operations: &[Operation]) -> Patterns {
+        let mut patterns = Patterns::new();
+        for (n, operation) in operations.iter().enumerate() {
+            if let Work::Search(SearchFiles { pattern, regex: true, ignore_case, .. }) = &operation.work {
+                patterns
+                    .entry((pattern.clone(), *ignore_case))
+                    .or_insert_with(|| format!("operations[{n}].args.pattern"));
+            }
+        }
+        if let Some(Process { pattern: Some(pattern), regex: true, ignore_case, .. }) = &self.process {
+            patterns.insert((pattern.clone(), *ignore_case), "process.pattern".into());
+        }
+        patterns
     }
 
     /// What it does to files.
@@ -586,7 +626,7 @@ impl Process {
         }
         match (self.operation, &self.pattern) {
             (ContentOperation::Search, Some(pattern)) => {
-                check_pattern(pattern, self.regex, self.ignore_case, self.max_matches)?;
+                check_pattern(pattern, self.max_matches)?;
             }
             (ContentOperation::Search, None) => return Err("pattern: a search needs it".into()),
             (_, Some(_)) => return Err("pattern: only a search has one".into()),
@@ -748,12 +788,37 @@ mod tests {
         for path in ["", "/etc/passwd", "../x", "a/../../x", "a/..", "a\0b", &"x".repeat(1_025)] {
             refused(one(json!({ "id": "a", "type": "files.read", "args": { "path": path } })), "args.path");
         }
-        refused(
-            one(
-                json!({ "id": "a", "type": "files.search", "args": { "path": "a", "pattern": "(", "regex": true } }),
-            ),
-            "args.pattern",
-        );
+    }
+
+    #[tokio::test]
+    async fn expressions_are_built_once_each_and_there_are_only_so_many() {
+        let batch = |patterns: Vec<String>| {
+            let search = |(n, pattern): (usize, String)| {
+                let args = json!({ "path": "a", "pattern": pattern, "regex": true });
+                json!({ "id": format!("o{n}"), "type": "files.search", "args": args })
+            };
+            let operations: Vec<Value> = patterns.into_iter().enumerate().map(search).collect();
+            json!({ "operations": operations })
+        };
+        let options = BatchOptions::default();
+        let read = |patterns| {
+            let input = Input::read(&batch(patterns), &options)?;
+            Ok::<_, String>((input.operations(&options)?, input))
+        };
+        // The same one a thousand times is one; each takes milliseconds.
+        let (operations, input) =
+            read(vec![r"\w{20}".to_owned(); 1_000]).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(input.patterns(&operations).len(), 1);
+        assert_eq!(check_patterns(&input, &operations).await, Ok(()));
+        let many = (0..=PATTERNS_PER_BATCH).map(|n| format!("a{n}")).collect();
+        assert!(read(many).is_err_and(|why| why.contains("patterns_per_batch")));
+        // What is wrong with one, or too large, is said with its place, but not before somebody asks.
+        for wrong in ["(", r"\w{1000}{1000}"] {
+            let (operations, input) =
+                read(vec!["a".to_owned(), wrong.to_owned()]).unwrap_or_else(|why| panic!("{why}"));
+            let checked = check_patterns(&input, &operations).await;
+            assert!(checked.is_err_and(|why| why.contains("operations[1].args.pattern")), "{wrong}");
+        }
     }
 
     #[test]

@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    BatchOptions, content,
+    BatchOptions, NAME, content,
     files::Folder,
-    input::{CallAgent, Input, Operation, Work},
+    input::{CallAgent, HashFile, Input, Operation, ReadFile, SearchFiles, Work},
     memory,
+    patience::shortly,
 };
 
 /// An operation that was done.
@@ -83,6 +84,41 @@ impl Common {
         files_dir(&self.options, &self.caller).map_err(Failure::lasting)
     }
 
+    /// Lets the caller through to a file, with a line in the audit that names it.
+    pub(crate) fn allow_file(
+        &self,
+        action: Action,
+        operation: &'static str,
+        path: &str,
+    ) -> Result<(), Failure> {
+        let resource = &format_args!("file:{path}");
+        let access = Access { action, kind: Kind::Batchtools, name: NAME, operation, resource };
+        Ok(self.engine.allow(&self.caller, &access)?)
+    }
+
+    /// The same for each file that an operation names. A chunk's was asked for when the content was cut.
+    fn allow_files(&self, operation: &Operation) -> Result<(), Failure> {
+        let contents = |n: usize| self.input.optimize.as_ref().and_then(|optimize| optimize.contents.get(n));
+        let (read, written) = match &operation.work {
+            Work::Read(ReadFile { path, .. })
+            | Work::Hash(HashFile { path })
+            | Work::Search(SearchFiles { path, .. }) => (Some(path), None),
+            Work::Write(write) => (None, Some(&write.path)),
+            Work::Copy(copy) => (Some(&copy.from), Some(&copy.to)),
+            Work::Optimize(n) => (
+                contents(*n).and_then(|one| one.file.as_ref()),
+                self.input.optimize.as_ref().and_then(|optimize| optimize.to.as_ref()),
+            ),
+            _ => (None, None),
+        };
+        for (action, path) in [(Action::Read, read), (Action::Write, written)] {
+            if let Some(path) = path {
+                self.allow_file(action, operation.r#type, path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Does blocking work with the folder, elsewhere.
     async fn in_folder<T: Send + 'static>(
         self: &Arc<Self>,
@@ -127,7 +163,26 @@ pub(crate) async fn perform(
     cx: &TaskContext,
     step: &StepContext,
 ) -> Result<Result<Done, Failure>, AgentError> {
-    let done = match operation.work.clone() {
+    let done = match &operation.work {
+        Work::Call(call) => {
+            return match shortly(step, || std::future::ready(allow_call(common, &call.agent))).await? {
+                Ok(()) => self::call(common, operation, call, attempt, cx).await,
+                Err(refused) => Ok(Err(refused)),
+            };
+        }
+        Work::Wait(wait) => {
+            step.sleep(std::time::Duration::from_millis(wait.ms)).await?;
+            Ok(Done::of(json!({ "ms": wait.ms })))
+        }
+        _ => shortly(step, || at_once(common, operation)).await?,
+    };
+    Ok(done.map(|done| bounded(done, common.options.operation_output_bytes)))
+}
+
+/// What waits for nothing but its own work.
+async fn at_once(common: &Arc<Common>, operation: &Operation) -> Result<Done, Failure> {
+    common.allow_files(operation)?;
+    match operation.work.clone() {
         Work::Read(read) => common.in_folder(move |folder, _| folder.read(&read)).await,
         Work::Write(write) => common.in_folder(move |folder, _| folder.write(&write)).await,
         Work::Copy(copy) => common.in_folder(move |folder, _| folder.copy(&copy)).await,
@@ -137,15 +192,10 @@ pub(crate) async fn perform(
         Work::MemoryStore(store) => memory::store(common, store).await,
         Work::MemoryDelete(name) => memory::delete(common, &name).await,
         Work::MemorySearch(search) => memory::search(common, &search).await,
-        Work::Call(call) => return self::call(common, operation, &call, attempt, cx).await,
-        Work::Wait(wait) => {
-            step.sleep(std::time::Duration::from_millis(wait.ms)).await?;
-            Ok(Done::of(json!({ "ms": wait.ms })))
-        }
         Work::Chunk(from, bytes) => content::chunk(common, &operation.id, from, bytes).await,
         Work::Optimize(n) => content::optimize(common, n).await,
-    };
-    Ok(done.map(|done| bounded(done, common.options.operation_output_bytes)))
+        Work::Call(_) | Work::Wait(_) => Err(Failure::lasting("this is done elsewhere")),
+    }
 }
 
 /// Calls an agent as a task of its own. The call has a branch to itself, so that a batch that is taken up again
@@ -157,9 +207,6 @@ async fn call(
     attempt: u32,
     cx: &TaskContext,
 ) -> Result<Result<Done, Failure>, AgentError> {
-    if let Err(error) = allow_call(common, &call.agent) {
-        return Ok(Err(error.into()));
-    }
     let part = match &call.input {
         Value::String(text) => Part::text(text.clone()),
         data => Part::data(data.clone()),
@@ -213,7 +260,7 @@ async fn call(
 }
 
 /// A call out of a task asks nobody, so this does.
-fn allow_call(common: &Common, agent: &str) -> Result<(), nuncio_engine::Error> {
+fn allow_call(common: &Common, agent: &str) -> Result<(), Failure> {
     let access = Access {
         action: Action::Execute,
         kind: Kind::A2a,
@@ -221,7 +268,7 @@ fn allow_call(common: &Common, agent: &str) -> Result<(), nuncio_engine::Error> 
         operation: "task.send",
         resource: &format_args!("a2a://agents/{agent}"),
     };
-    common.engine.allow(&common.caller, &access)
+    Ok(common.engine.allow(&common.caller, &access)?)
 }
 
 /// An output that is too large is left out: the operation was done, and says so.

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -25,7 +26,7 @@ pub(crate) struct Report {
 }
 
 /// What a strategy made of all operations together.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Joined {
     pub(crate) content: Option<Value>,
     /// Bytes before and after, where they were measured.

@@ -1,6 +1,7 @@
 //! Who may begin now: one queue of operations for all batches of this process, under one cap.
 //!
-//! A place is given by priority, then by arrival. The cap may change at any time: raised, more begin at once;
+//! A place is given to the tenant that has the fewest, of several to the one whose last turn is longest ago; within a
+//! tenant by priority, then by arrival. So nobody's priority is above what another tenant wants. The cap may change at any time: raised, more begin at once;
 //! lowered, nothing begins until enough have ended. A batch may have a cap of its own below that one, and may be
 //! paused; its operations keep their position in the queue meanwhile. The queue also holds each batch's watch: how
 //! long the batch has been at work in this process.
@@ -16,7 +17,7 @@ use nuncio_engine::TaskId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
-/// What goes first.
+/// What goes first, among what a tenant wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
@@ -52,8 +53,20 @@ pub(crate) struct Scheduler {
 struct State {
     running: usize,
     arrived: u64,
-    waiting: BTreeMap<Position, Waiter>,
+    /// Places given so far.
+    given: u64,
+    /// Those that want something or have a place.
+    tenants: HashMap<Arc<str>, Tenant>,
     batches: HashMap<TaskId, Entered>,
+}
+
+/// What one tenant has and wants.
+#[derive(Default)]
+struct Tenant {
+    running: usize,
+    /// When it was last given a place, as a count of places given.
+    served: u64,
+    waiting: BTreeMap<Position, Waiter>,
 }
 
 struct Waiter {
@@ -73,7 +86,8 @@ struct Entered {
 
 impl Scheduler {
     pub(crate) fn new(cap: usize) -> Arc<Self> {
-        let state = State { running: 0, arrived: 0, waiting: BTreeMap::new(), batches: HashMap::new() };
+        let state =
+            State { running: 0, arrived: 0, given: 0, tenants: HashMap::new(), batches: HashMap::new() };
         Arc::new(Self { state: Mutex::new(state), cap: watch::Sender::new(cap) })
     }
 
@@ -89,13 +103,13 @@ impl Scheduler {
     }
 
     /// Lets a batch ask for places, until the guard is dropped.
-    pub(crate) fn enter(self: &Arc<Self>, batch: TaskId, own_cap: usize, paused: bool) -> Seat {
+    pub(crate) fn enter(self: &Arc<Self>, batch: TaskId, tenant: &str, own_cap: usize, paused: bool) -> Seat {
         let mut state = self.lock();
         state.arrived += 1;
         let serial = state.arrived;
         let entered = Entered { serial, own_cap, running: 0, paused, stopwatch: Stopwatch::default() };
         state.batches.insert(batch, entered);
-        Seat { scheduler: Arc::clone(self), batch, serial }
+        Seat { scheduler: Arc::clone(self), batch, tenant: tenant.into(), serial }
     }
 
     /// Pauses a batch or lets it go on. False where it is not at work here.
@@ -116,17 +130,25 @@ impl Scheduler {
     /// Gives every free place to whoever is first among those who may have it.
     fn give(&self, state: &mut State) {
         let cap = *self.cap.borrow();
-        let State { running, waiting, batches, .. } = state;
+        let State { running, given, tenants, batches, .. } = state;
         while *running < cap {
             let free = |waiter: &Waiter| {
                 let entered = batches.get(&waiter.batch);
                 entered.is_some_and(|entered| !entered.paused && entered.running < entered.own_cap)
             };
-            let Some(position) = waiting.iter().find(|(_, waiter)| free(waiter)).map(|(at, _)| *at) else {
-                return;
-            };
-            let Some(waiter) = waiting.remove(&position) else { return };
+            let next = tenants
+                .values_mut()
+                .filter_map(|tenant| {
+                    let position = *tenant.waiting.iter().find(|(_, waiter)| free(waiter))?.0;
+                    Some((tenant, position))
+                })
+                .min_by_key(|(tenant, _)| (tenant.running, tenant.served));
+            let Some((tenant, position)) = next else { return };
+            let Some(waiter) = tenant.waiting.remove(&position) else { return };
             *running += 1;
+            *given += 1;
+            tenant.running += 1;
+            tenant.served = *given;
             if let Some(entered) = batches.get_mut(&waiter.batch) {
                 entered.running += 1;
                 entered.stopwatch.begun = true;
@@ -154,6 +176,7 @@ impl Entered {
 pub(crate) struct Seat {
     scheduler: Arc<Scheduler>,
     batch: TaskId,
+    tenant: Arc<str>,
     serial: u64,
 }
 
@@ -165,9 +188,13 @@ impl Seat {
             let mut state = self.scheduler.lock();
             state.arrived += 1;
             let position = (Reverse(priority), state.arrived);
-            state.waiting.insert(position, Waiter { batch: self.batch, told });
+            let (batch, tenant) = (self.batch, Arc::clone(&self.tenant));
+            // Whoever comes anew comes after those that wait.
+            let anew = Tenant { served: state.given, ..Tenant::default() };
+            let wants = state.tenants.entry(Arc::clone(&tenant)).or_insert(anew);
+            wants.waiting.insert(position, Waiter { batch, told });
             self.scheduler.give(&mut state);
-            Place { scheduler: Arc::clone(&self.scheduler), batch: self.batch, position }
+            Place { scheduler: Arc::clone(&self.scheduler), batch, tenant, position }
         };
         // An error says that the batch has left the scheduler; then nobody is there to use the place.
         if given.await.is_err() {
@@ -207,13 +234,22 @@ impl Drop for Seat {
 pub(crate) struct Place {
     scheduler: Arc<Scheduler>,
     batch: TaskId,
+    tenant: Arc<str>,
     position: Position,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.scheduler.lock();
-        if state.waiting.remove(&self.position).is_some() {
+        let Some(tenant) = state.tenants.get_mut(&self.tenant) else { return };
+        let waited = tenant.waiting.remove(&self.position).is_some();
+        if !waited {
+            tenant.running = tenant.running.saturating_sub(1);
+        }
+        if tenant.running == 0 && tenant.waiting.is_empty() {
+            state.tenants.remove(&self.tenant);
+        }
+        if waited {
             return;
         }
         state.running -= 1;
@@ -264,7 +300,7 @@ mod tests {
     #[test]
     fn places_go_by_priority_and_then_by_arrival() {
         let scheduler = Scheduler::new(1);
-        let seat = scheduler.enter(batch(1), usize::MAX, false);
+        let seat = scheduler.enter(batch(1), "home", usize::MAX, false);
         let first = seat.place(Priority::Low).now_or_never().expect("there is a place");
         let mut low = Box::pin(seat.place(Priority::Low));
         let mut early = Box::pin(seat.place(Priority::Normal));
@@ -280,9 +316,34 @@ mod tests {
     }
 
     #[test]
+    fn one_tenant_does_not_keep_another_from_its_turn() {
+        let scheduler = Scheduler::new(2);
+        let busy = scheduler.enter(batch(1), "eve", usize::MAX, false);
+        let other = scheduler.enter(batch(2), "bob", usize::MAX, false);
+        let mut held: Vec<Place> =
+            (0..2).map(|_| busy.place(Priority::High).now_or_never().expect("a place")).collect();
+        let mut wanted: Vec<_> = (0..100).map(|_| Box::pin(busy.place(Priority::High))).collect();
+        assert!(wanted.iter_mut().all(|asked| asked.now_or_never().is_none()));
+        let mut one = Box::pin(other.place(Priority::Low));
+        let mut two = Box::pin(other.place(Priority::Low));
+        assert!((&mut one).now_or_never().is_none() && (&mut two).now_or_never().is_none());
+        drop(held.pop());
+        let one = one.now_or_never().expect("the first place that is free is for whoever has none");
+        assert!((&mut two).now_or_never().is_none());
+        // Each has one now: they take turns.
+        drop(held.pop());
+        assert!((&mut two).now_or_never().is_none(), "that one has fewer again");
+        let first = wanted.remove(0).now_or_never().expect("its own turn");
+        drop(one);
+        let two = two.now_or_never().expect("and the other's");
+        drop((first, two, wanted));
+        assert!(scheduler.lock().tenants.is_empty(), "nothing is left of those that want nothing");
+    }
+
+    #[test]
     fn the_cap_moves_both_ways_at_once() {
         let scheduler = Scheduler::new(1);
-        let seat = scheduler.enter(batch(1), usize::MAX, false);
+        let seat = scheduler.enter(batch(1), "home", usize::MAX, false);
         let one = seat.place(Priority::Normal).now_or_never().expect("a place");
         let mut two = Box::pin(seat.place(Priority::Normal));
         let mut three = Box::pin(seat.place(Priority::Normal));
@@ -300,8 +361,10 @@ mod tests {
     #[test]
     fn a_paused_batch_and_one_at_its_own_cap_let_others_pass() {
         let scheduler = Scheduler::new(3);
-        let (paused, narrow) =
-            (scheduler.enter(batch(1), usize::MAX, true), scheduler.enter(batch(2), 1, false));
+        let (paused, narrow) = (
+            scheduler.enter(batch(1), "home", usize::MAX, true),
+            scheduler.enter(batch(2), "home", 1, false),
+        );
         let mut held = Box::pin(paused.place(Priority::High));
         assert!((&mut held).now_or_never().is_none(), "it is paused");
         let one = narrow.place(Priority::Low).now_or_never().expect("it passes the paused one");
@@ -317,7 +380,7 @@ mod tests {
     #[test]
     fn whoever_stops_waiting_leaves_nothing_behind() {
         let scheduler = Scheduler::new(1);
-        let seat = scheduler.enter(batch(1), usize::MAX, false);
+        let seat = scheduler.enter(batch(1), "home", usize::MAX, false);
         let held = seat.place(Priority::Normal).now_or_never().expect("a place");
         let mut gone = Box::pin(seat.place(Priority::High));
         assert!((&mut gone).now_or_never().is_none());

@@ -132,7 +132,10 @@ pub(crate) fn settings(whole: bool) -> Value {
                 json!({
                     "memoryUsage": share,
                     "cpuUsage": share,
-                    "queueSize": { "type": "integer", "minimum": 1, "maximum": MAX_QUEUE },
+                    "queueSize": {
+                        "type": "integer", "minimum": 1, "maximum": MAX_QUEUE,
+                        "description": "Batches of one tenant that may wait or be at work.",
+                    },
                 }),
                 &all(&["memoryUsage", "cpuUsage", "queueSize"]),
             ),

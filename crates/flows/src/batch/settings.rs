@@ -48,7 +48,7 @@ pub struct Thresholds {
     pub memory_usage: f64,
     /// The share of the processors' time in use.
     pub cpu_usage: f64,
-    /// Batches that wait or are at work.
+    /// Batches of one tenant that wait or are at work: what one tenant has does not keep another from having some.
     pub queue_size: u64,
 }
 

@@ -15,7 +15,7 @@ use super::{
     AGENT, Core, QUEUE_URI, SETTINGS_URI,
     agent::RESULT,
     control,
-    input::{Input, Strategy},
+    input::{Input, Strategy, check_patterns},
     may_configure, metrics, resources, schemas, settings,
 };
 use crate::resource::iso;
@@ -142,10 +142,18 @@ impl Desk {
         let operations = input.operations(options).map_err(HandlerError::Invalid)?;
         self.core.load(&self.engine).await;
         self.core.may_run(&self.engine, caller, &input, &operations).map_err(HandlerError::Failed)?;
-        self.core.check_load(&self.engine, &input).await?;
+        let there = control::list(&self.engine, Some(caller.tenant())).await?.len();
+        self.core.check_load(&input, there)?;
+        check_patterns(&input, &operations).await.map_err(HandlerError::Invalid)?;
         let count = (input.strategy != Strategy::ParallelContentProcessing).then_some(operations.len());
-        let message = Message::of("", Role::User, vec![Part::data(value)]);
-        let task = self.engine.submit(caller, Submit::new(AGENT, message)).await?;
+        // The caller was let through here, and is not asked again by the agent.
+        let known = self.core.let_through(&self.engine);
+        let message = Message::of(known.clone(), Role::User, vec![Part::data(value)]);
+        let submitted = self.engine.submit(caller, Submit::new(AGENT, message)).await;
+        if submitted.is_err() {
+            self.core.known_senders().remove(&known);
+        }
+        let task = submitted?;
         let id = task.origin.id.to_string();
         let said = json!({
             "batchId": id,

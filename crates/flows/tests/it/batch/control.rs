@@ -1,6 +1,6 @@
 //! Who decides: pausing, canceling, thresholds, settings, and whose batch it is.
 
-use nuncio_engine::{Caller, Grants, Message, Part, Role, State, Submit};
+use nuncio_engine::{Caller, Grants, Kind, Message, Part, Rate, Role, State, Submit, knowledge::AuditQuery};
 use serde_json::{Value, json};
 
 use super::world::{World, many, until, waits};
@@ -175,4 +175,84 @@ async fn a_caller_does_only_what_it_was_granted() {
     assert!(
         execute.refused("batch_submit", json!({ "operations": write })).await.contains("write:batchtools")
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_tenant_keeps_no_other_from_its_batches() {
+    let world = World::new();
+    let server = world.serve().await;
+    server.call("batch_configure", json!({ "thresholds": { "queueSize": 1 } })).await;
+    let (eve, bob) =
+        (server.for_caller(Caller::named("evil/eve")), server.for_caller(Caller::named("acme/bob")));
+    let greedy = eve.submit(json!({ "operations": waits(1_000, 300), "priority": "high" })).await;
+    eve.when(&greedy, "some are done", |status| status["done"].as_f64() >= Some(5.0)).await;
+    let why = eve.refused("batch_submit", json!({ "operations": waits(1, 1) })).await;
+    assert!(why.contains("queueSize is 1"), "{why}");
+    let modest = bob.run(json!({ "operations": waits(5, 1), "priority": "low" })).await;
+    assert_eq!(modest["counts"]["succeeded"], 5);
+    assert_eq!(eve.status(&greedy).await["status"], "working", "the other has much left");
+    eve.call("batch_cancel", json!({ "batchId": greedy })).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_way_to_a_batch_takes_from_the_same_rate_and_names_its_files() {
+    let mut world = World::new();
+    world.rates = vec![(Kind::Batchtools, "4/h".parse::<Rate>().unwrap())];
+    let server = world.serve().await;
+    let ada = server.for_caller(Caller::named("ada"));
+    let directly = async |batch: Value| {
+        let message = Message::of("m", Role::User, vec![Part::data(batch)]);
+        let task = ada.engine.submit(&ada.caller, Submit::new("batch", message)).await.unwrap();
+        ada.engine.settle(&ada.caller, task).await.unwrap()
+    };
+    // One for the batch and one for the file, whether it comes by the tool or not.
+    let write = |path: &str| json!({ "operations": many(1, "files.write", |_| json!({ "path": path, "content": "x" })) });
+    let id = ada.submit(write("by-tool")).await;
+    until("the tool's is done", async || world.file("by-tool").exists().then_some(())).await;
+    assert_eq!(directly(write("directly")).await.state, State::Completed);
+    assert!(world.file("directly").exists());
+    let refused = directly(write("too-much")).await;
+    assert_eq!(refused.state, State::Rejected);
+    assert!(refused.status_message.unwrap().joined_text().contains("try again in"));
+    assert!(ada.refused("batch_submit", write("too-much")).await.contains("try again in"));
+
+    server.engine.flush_audit().await;
+    let query = AuditQuery {
+        kind: Some(Kind::Batchtools),
+        caller: Some("ada".into()),
+        limit: 100,
+        ..Default::default()
+    };
+    let lines = server.engine.store().knowledge().audit(&query).await.unwrap();
+    let mut said: Vec<(&str, &str, bool)> = lines
+        .iter()
+        .map(|(_, line)| (line.operation.as_str(), line.resource.as_str(), line.refused.is_none()))
+        .collect();
+    said.sort_unstable();
+    let queue = "batchtools://queue/status";
+    assert_eq!(
+        said,
+        [
+            ("batch.submit", queue, false),
+            ("batch.submit", queue, false),
+            ("batch.submit", queue, true),
+            ("batch.submit", queue, true),
+            ("files.write", "file:by-tool", true),
+            ("files.write", "file:directly", true),
+        ],
+        "{id}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_that_is_used_up_for_a_moment_fails_no_operation() {
+    let mut world = World::new();
+    world.rates = vec![(Kind::Memory, "2/s".parse::<Rate>().unwrap())];
+    let server = world.serve().await;
+    let store = |n: usize| json!({ "namespace": "n", "key": format!("k{n}"), "value": n });
+    let ended =
+        server.run(json!({ "operations": many(6, "memory.store", store), "maxConcurrency": 1 })).await;
+    assert_eq!(ended["counts"]["succeeded"], 6, "{ended}");
+    let tried = |operation: &Value| operation["attempts"] == 1;
+    assert!(ended["operations"].as_array().unwrap().iter().all(tried), "within the first try");
 }

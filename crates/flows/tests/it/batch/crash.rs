@@ -104,3 +104,30 @@ fn a_paused_batch_stays_paused_after_a_restart_and_settings_hold() {
         assert_eq!(server.ended(&id).await["counts"]["succeeded"], 30);
     });
 }
+
+#[test]
+fn a_crash_while_chunks_are_joined_leaves_the_whole_file_and_no_parts() {
+    let world = World::new();
+    let content = "some words that come again and again\n".repeat(20_000);
+    let first = world.life();
+    let id = first.block_on(first.server.submit(json!({
+        "strategy": "parallel_content_processing",
+        "process": { "content": content, "operation": "compress", "chunkBytes": 1_024, "to": "out/joined.gz" },
+    })));
+    // From when the file is there until the batch has ended, its parts are being taken away.
+    let started = std::time::Instant::now();
+    while !world.file("out/joined.gz").exists() {
+        assert!(started.elapsed().as_secs() < 120, "never joined");
+        std::thread::yield_now();
+    }
+    first.cut();
+
+    let second = world.life();
+    let ended = second.block_on(second.server.ended(&id));
+    assert_eq!(ended["status"], "completed", "{}", ended["message"]);
+    let mut back = String::new();
+    let file = std::fs::File::open(world.file("out/joined.gz")).unwrap();
+    std::io::Read::read_to_string(&mut flate2::read::MultiGzDecoder::new(file), &mut back).unwrap();
+    assert!(back == content, "{} bytes", back.len());
+    assert_eq!(std::fs::read_dir(world.file("out")).unwrap().count(), 1, "no parts are left");
+}

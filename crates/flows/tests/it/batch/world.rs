@@ -13,7 +13,7 @@ use std::{
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Caller, Catalog, Engine, Outcome, Parts, Profile, TaskContext,
+    Agent, AgentError, Caller, Catalog, Engine, Kind, Outcome, Parts, Profile, Rate, TaskContext,
     surface::{Body, HandlerError, Request, Said},
 };
 use nuncio_flows::{
@@ -94,6 +94,8 @@ pub(crate) struct World {
     pub(crate) gauge: Gauge,
     pub(crate) probe: Arc<Claimed>,
     pub(crate) options: BatchOptions,
+    /// How often a caller may do something.
+    pub(crate) rates: Vec<(Kind, Rate)>,
 }
 
 impl World {
@@ -105,7 +107,8 @@ impl World {
             poll: Duration::from_millis(50),
             ..BatchOptions::default()
         };
-        Self { store: tempfile::tempdir().unwrap(), files, gauge: Gauge::default(), probe, options }
+        let (store, gauge) = (tempfile::tempdir().unwrap(), Gauge::default());
+        Self { store, files, gauge, probe, options, rates: vec![] }
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -127,7 +130,9 @@ impl World {
         for agent in batch.agents() {
             catalog.add(agent).unwrap();
         }
-        let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
+        let mut parts = Parts::new(store, catalog);
+        parts.options.access.rates.clone_from(&self.rates);
+        let engine = Engine::start(parts).await.unwrap();
         let bank = MemoryBank::new(engine.clone(), MemoryOptions::default());
         batch.install(&engine, &bank, engine.catalog().surface()).unwrap();
         Server { engine, caller: Caller::local() }
