@@ -268,7 +268,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config, text| { config.flows.batch.files_dir = Some(text.into()); Ok(()) }),
     field!("batch.max-concurrency", whole, "Operations of all batches that run at once, until batch_configure says something else", flows.batch.settings.max_concurrency),
     field!("batch.resource-monitoring", switch, "Refuse batches while the machine is busier than the thresholds say, until batch_configure says something else", flows.batch.settings.resource_monitoring),
-    field!("batch.queue-size", whole, "Batches that may wait or be at work, until batch_configure says something else", flows.batch.settings.thresholds.queue_size),
+    field!("batch.queue-size", whole, "Batches of one tenant that may wait or be at work, until batch_configure says something else", flows.batch.settings.thresholds.queue_size),
     field!("batch.operations-per-batch", whole, "Operations of one batch", flows.batch.operations_per_batch),
     field!("batch.batch-bytes", whole, "Bytes of one batch as it is asked for", flows.batch.batch_bytes),
     field!("batch.file-bytes", whole, "Bytes of a file that a batch reads, copies, hashes or searches", flows.batch.file_bytes),
