@@ -54,7 +54,10 @@ struct Options {
 async fn main() -> Outcome<()> {
     let options = Options::parse();
     let folder = tempfile::tempdir()?;
-    let server = Nuncio::new().agent(Echo).flows(FlowsOptions::default());
+    let mut flows = FlowsOptions::default();
+    // The bench itself keeps the machine busier than a batch would be let in for.
+    flows.batch.settings.resource_monitoring = false;
+    let server = Nuncio::new().agent(Echo).flows(flows);
     let running = server.listen("127.0.0.1:0").data(folder.path().join("ours")).start().await?;
     let mut bench = Bench { options, direct: Direct::open(folder.path())?, table: Table::default(), running };
     bench.run().await?;
