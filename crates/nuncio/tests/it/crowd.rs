@@ -86,8 +86,10 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     pub(crate) fn new(nodes: Vec<Endpoint>, clients: usize, seed: u64) -> Arc<Self> {
+        let several = nodes.len() > 1;
+        let known = nodes.into_iter().map(|node| if several { node.of_many() } else { node });
         Arc::new(Self {
-            nodes,
+            nodes: known.collect(),
             seed,
             random: Mutex::new(Random(seed ^ 1)),
             busy: AtomicBool::new(true),

@@ -36,11 +36,19 @@ pub(crate) struct Endpoint {
     url: String,
     /// The process that serves; 0 while there is none.
     serving: watch::Receiver<u32>,
+    /// How long a request waits for it to serve before somebody else is asked; `None`: there is nobody else.
+    wait: Option<Duration>,
 }
 
 impl Endpoint {
     pub(crate) fn new(server: &str, agent: &str, serving: watch::Receiver<u32>) -> Self {
-        Self { http: http::client(), url: format!("{server}/agents/{agent}"), serving }
+        Self { http: http::client(), url: format!("{server}/agents/{agent}"), serving, wait: None }
+    }
+
+    /// The same, as one of several: whoever meets it dead turns to another. It may die between the choice and the
+    /// request, and stay so until everybody has found another.
+    pub(crate) fn of_many(self) -> Self {
+        Self { wait: Some(Duration::from_millis(200)), ..self }
     }
 
     /// The process that serves; 0 while there is none.
@@ -69,7 +77,15 @@ impl Endpoint {
             request = request.header(*name, *value);
         }
         let mut serving = self.serving.clone();
-        within("a server", serving.wait_for(|process| *process != 0)).await.unwrap();
+        let served = serving.wait_for(|process| *process != 0);
+        match self.wait {
+            None => drop(within("a server", served).await.unwrap()),
+            Some(wait) => {
+                if tokio::time::timeout(wait, served).await.is_err() {
+                    return Err(Cut::Broken);
+                }
+            }
+        }
         let response = within(method, request.send()).await.map_err(|_| Cut::Broken)?;
         if response.status() == reqwest::StatusCode::SERVICE_UNAVAILABLE {
             assert!(response.headers().contains_key("retry-after"), "{method}: come again, but when?");
