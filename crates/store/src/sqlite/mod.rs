@@ -48,7 +48,7 @@ use lock::FolderLock;
 use names::Names;
 use readers::Readers;
 use session::{LastTold, Session};
-use writer::{Writer, closed};
+use writer::{ROOM, Writer, closed};
 
 /// How to open the store. The defaults are what was measured to be good.
 #[derive(Debug, Clone)]
@@ -299,7 +299,7 @@ impl Store for SqliteStore {
         let probe = |session: &mut Session| {
             session.conn.prepare_cached("INSERT INTO probe (bytes) VALUES (zeroblob(65536))")?.execute([])
         };
-        self.writer.write(65_536, probe).await?;
+        self.writer.write(ROOM, probe).await?;
         let clear =
             |session: &mut Session| session.conn.prepare_cached("DELETE FROM probe")?.execute([]).map(drop);
         self.writer.write(0, clear).await

@@ -28,6 +28,8 @@ const BATCH: usize = 512;
 const BATCH_BYTES: usize = 8 << 20;
 /// Jobs that may wait; more wait in their callers.
 const QUEUE: usize = 4_096;
+/// Bytes that have to be written before a disk that was full counts as one with room.
+pub(super) const ROOM: usize = 65_536;
 /// A commit that took longer than this is worth a line in the log.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -69,7 +71,7 @@ impl Writer {
         answer.await.map_err(|_| closed())?
     }
 
-    /// Whether the last write failed for lack of room.
+    /// Whether a write failed for lack of room, and none of a size that matters has gone well since.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
@@ -232,6 +234,7 @@ impl Desk {
 
     fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> StdResult<(), StoreError> {
         let started = Instant::now();
+        let weight: usize = jobs.iter().map(|job| job.weight()).sum();
         let done = self
             .session
             .transact(|session| jobs.iter_mut().try_for_each(|job| job.run(session)))
@@ -245,7 +248,12 @@ impl Desk {
             tracing::warn!(seconds = took.as_secs_f64(), jobs = jobs.len(), "slow commit");
         }
         let full = matches!(done, Err(StoreError::Full(_)));
-        let was_full = self.full.swap(full, Ordering::Relaxed);
+        let was_full = self.full.load(Ordering::Relaxed);
+        // A few bytes may find room on a disk that is as full as before, such as a line of the audit.
+        let proves_room = done.is_ok() && weight >= ROOM;
+        if full || proves_room {
+            self.full.store(full, Ordering::Relaxed);
+        }
         if let Err(error) = &done
             // Once is enough for a disk that stays full.
             && !(full && was_full)
