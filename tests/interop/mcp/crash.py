@@ -356,10 +356,10 @@ class Situations:
                 while True:
                     [content] = (await client.read_resource(uri)).contents
                     task = json.loads(content.text)
-                    if task["status"]["state"] not in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"):
+                    if task["status"]["state"] not in ("submitted", "working"):
                         break
                     await asyncio.sleep(BLINK)
-            assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+            assert task["status"]["state"] == "completed", task
             report = "".join(part["text"] for part in task["artifacts"][0]["parts"])
             for section in ("# bees", "## Sources", "## Findings", "## Summary", "## Next"):
                 assert report.count(f"{section}\n") == 1, report
