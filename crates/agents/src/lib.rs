@@ -6,6 +6,7 @@
 
 mod argument;
 mod bench;
+pub mod configured;
 mod echo;
 mod long_running;
 mod pace;

@@ -1,6 +1,6 @@
 //! The trait that does work, and how an agent describes itself.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -22,6 +22,19 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Works on one task to its end.
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError>;
+
+    /// How to find out whether it can work now, for an agent that stands for somebody elsewhere. `None`: it is
+    /// here, and can work while the engine runs.
+    fn probe(&self) -> Option<Arc<dyn Probe>> {
+        None
+    }
+}
+
+/// Finds out whether somebody elsewhere can be reached.
+#[async_trait]
+pub trait Probe: Send + Sync + 'static {
+    /// Looks, and says why not. Whoever asks bounds the time.
+    async fn look(&self) -> Result<(), String>;
 }
 
 /// How an agent presents itself; cards and tool lists are made of it.

@@ -50,7 +50,7 @@ pub(super) struct Made {
 struct AgentCall<'a> {
     client: &'a Client,
     id: &'a Id,
-    agent: &'a Registered,
+    agent: Arc<Registered>,
     arguments: Map<String, Value>,
     along: Along,
     digest: String,
@@ -94,7 +94,7 @@ impl Mcp {
         let agent = self.engine.catalog().get(&call.name).map_err(|_| {
             Fault::params(format!("there is no tool {:?}: tools/list names those that there are", call.name))
         })?;
-        if let Some(refused) = refuse_arguments(client.version, agent, &arguments)? {
+        if let Some(refused) = refuse_arguments(client.version, &agent, &arguments)? {
             return Ok(self.tool_error(client, &request.id, refused));
         }
         let call = AgentCall { client, id: &request.id, agent, arguments, along, digest };
