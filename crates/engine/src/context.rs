@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::{
     access::Caller,
     agent::AgentError,
+    clock::Timestamp,
     commands::{pass_on::passed_on, submit::Submit},
     content::{Message, Part, Role},
     engine::Engine,
@@ -28,6 +29,7 @@ use crate::{
     question::{Answer, Ask, Question},
     run::{Artifacts, Run, Wait},
     task::{Task, TaskId},
+    trace::Trace,
 };
 
 /// A sleep that is longer than this gives the task back to the store, to be run again when it is over.
@@ -76,6 +78,12 @@ impl TaskContext {
     /// The conversation that the task belongs to.
     pub fn context_id(&self) -> &str {
         &self.run.origin.context
+    }
+
+    /// The trace that the task belongs to: what the agent asks of others belongs to it, too, with
+    /// [`Trace::header`] as its `traceparent`.
+    pub fn trace(&self) -> Trace {
+        Trace::of(&self.run.origin)
     }
 
     /// In whose name the agent acts: the caller that made the task, with what it might do then.
@@ -190,12 +198,14 @@ impl TaskContext {
         let unkept = |e| AgentError::Misuse(format!("the result of step {name:?} cannot be kept: {e}"));
         self.run.born().await;
         let busy = self.run.busy();
+        let began = self.run.engine.clock.now();
         let result = body(StepContext {
             run: Arc::clone(&self.run),
             scope: format!("{at}:{name}"),
             begun: Mutex::default(),
         })
         .await;
+        self.trace_step(&at, name, began, result.as_ref().err());
         // What is returned now is what a restart would return: read back from what is kept.
         let (kept, result) = match result {
             Ok(value) => {
@@ -208,6 +218,18 @@ impl TaskContext {
         self.run.record(Record::Step { at, name: name.into(), result: kept }, None).await?;
         drop(busy);
         result
+    }
+
+    fn trace_step(&self, at: &str, name: &str, began: Timestamp, error: Option<&AgentError>) {
+        let (engine, trace) = (&self.run.engine, self.trace());
+        if engine.tracer.is_none() || !trace.sampled {
+            return;
+        }
+        let mut span = trace.span(self.task_id(), format!("step {name}"), began, engine.clock.now());
+        span.id = trace.part(&format!("step {at} {}", began.0));
+        span.error = error.map(ToString::to_string);
+        span.attributes.push(("nuncio.step", at.to_owned()));
+        engine.trace(span);
     }
 
     /// Asks the caller, or whoever answers for them, to fill in a form: a JSON Schema of a flat object of

@@ -135,6 +135,7 @@ impl Head {
             owner: row.owner.clone(),
             dialect: self.dialect.clone(),
             metadata: self.metadata.clone(),
+            trace: self.trace.clone(),
         }
     }
 }
@@ -235,6 +236,7 @@ mod tests {
                 owner: "local".into(),
                 dialect: "a2a/0.1".into(),
                 metadata: json!({"k": 1}).as_object().cloned(),
+                trace: None,
             },
             state: State::InputRequired,
             status_at: Timestamp(1_700_000_000_000),

@@ -234,6 +234,7 @@ mod tests {
             owner: "local".into(),
             dialect: "engine".into(),
             metadata: None,
+            trace: None,
         }
     }
 }

@@ -28,6 +28,7 @@ pub mod runner;
 pub mod store;
 pub mod surface;
 pub mod task;
+pub mod trace;
 pub mod webhook;
 
 pub use access::{Action, Caller, Grants, Kind};

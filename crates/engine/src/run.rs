@@ -42,7 +42,6 @@ pub(crate) struct Run {
     /// What the caller has said up to the start of this run, oldest first.
     pub(crate) messages: Vec<Message>,
     pub(crate) depth: u32,
-    pub(crate) trace: Option<String>,
     /// Wakes the driver: there is something to commit, to park, or to stop.
     pub(crate) driver: Notify,
     /// Wakes the agent: there is room, something is durable, or an answer came.
@@ -132,7 +131,6 @@ impl Run {
             profile,
             messages: task.history.iter().filter(|m| m.role == crate::content::Role::User).cloned().collect(),
             depth: head.depth,
-            trace: head.trace.clone(),
             driver: Notify::new(),
             agent: Notify::new(),
             hooked: AtomicBool::new(false),

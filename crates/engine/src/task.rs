@@ -83,6 +83,20 @@ impl State {
         Self::Rejected,
     ];
 
+    /// Its name, as it is stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Submitted => "submitted",
+            Self::Working => "working",
+            Self::InputRequired => "input-required",
+            Self::AuthRequired => "auth-required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::Rejected => "rejected",
+        }
+    }
+
     /// The number that stores keep. States from 4 on are terminal.
     pub fn code(self) -> u8 {
         self as u8
@@ -128,6 +142,9 @@ pub struct Origin {
     /// Attributes that the caller gave with the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
+    /// W3C `traceparent` of the request that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
 }
 
 impl Origin {

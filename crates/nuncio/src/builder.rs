@@ -11,7 +11,7 @@ use nuncio_flows::{Flows, FlowsOptions};
 use nuncio_server::ServerOptions;
 use nuncio_store::PostgresOptions;
 
-use crate::{End, Running, SecurityOptions, Signals, StartError, running};
+use crate::{End, OtlpOptions, Running, SecurityOptions, Signals, StartError, running};
 
 /// Where tasks are kept.
 #[derive(Debug, Clone)]
@@ -44,6 +44,7 @@ pub struct Nuncio {
     pub(crate) surface: Arc<Surface>,
     pub(crate) flows: Option<Arc<Flows>>,
     pub(crate) security: SecurityOptions,
+    pub(crate) otlp: OtlpOptions,
 }
 
 impl Default for Nuncio {
@@ -69,6 +70,7 @@ impl Nuncio {
             surface: Arc::default(),
             flows: None,
             security: SecurityOptions::default(),
+            otlp: OtlpOptions::default(),
         }
     }
 
@@ -181,6 +183,13 @@ impl Nuncio {
     #[must_use]
     pub fn security(mut self, options: SecurityOptions) -> Self {
         self.security = options;
+        self
+    }
+
+    /// Where traces go.
+    #[must_use]
+    pub fn otlp(mut self, options: OtlpOptions) -> Self {
+        self.otlp = options;
         self
     }
 

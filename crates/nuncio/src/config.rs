@@ -17,7 +17,7 @@ use std::{
 };
 
 use nuncio::{
-    FlowsOptions, PostgresOptions, SecurityOptions, ServerOptions, StorePlace,
+    FlowsOptions, OtlpOptions, PostgresOptions, SecurityOptions, ServerOptions, StorePlace,
     engine::{AccessOptions, Options, outbox::OutboxOptions},
 };
 
@@ -45,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) server: ServerOptions,
     pub(crate) flows: FlowsOptions,
     pub(crate) security: SecurityOptions,
+    pub(crate) otlp: OtlpOptions,
     /// Shapes of secrets beside those that are known.
     pub(crate) redact: Vec<String>,
 }
@@ -99,6 +100,7 @@ impl Default for Config {
             server: ServerOptions::default(),
             flows: FlowsOptions::default(),
             security: SecurityOptions::default(),
+            otlp: OtlpOptions::default(),
             redact: vec![],
         }
     }

@@ -27,6 +27,7 @@
 mod builder;
 pub mod data_dir;
 mod error;
+mod otlp;
 mod running;
 pub mod security;
 
@@ -36,6 +37,7 @@ pub use nuncio_engine as engine;
 pub use nuncio_flows::{self as flows, FlowsOptions};
 pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions};
 pub use nuncio_store::PostgresOptions;
+pub use otlp::OtlpOptions;
 pub use running::{End, Running, Signals};
 pub use security::{AuthMode, SecurityOptions};
 

@@ -31,6 +31,7 @@ use tokio::{
 use crate::{
     Nuncio, StartError, StorePlace,
     data_dir::{self, Published},
+    otlp::{self, Exporter},
     security,
 };
 
@@ -45,6 +46,7 @@ pub struct Running {
     shutdown: watch::Sender<bool>,
     server: JoinHandle<()>,
     outbox: JoinHandle<()>,
+    exporter: Option<Exporter>,
 }
 
 /// How a server ended.
@@ -71,11 +73,13 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     let data = nuncio.data.clone();
     data_dir::make(&data)?;
     let (store, secrets) = open(&nuncio).await?;
-    let courier = Arc::new(courier(&nuncio, secrets.webhooks)?);
+    let (tracer, exporter) = otlp::start(&nuncio.otlp).map_err(StartError::System)?.unzip();
+    let courier = Arc::new(courier(&nuncio, secrets.webhooks)?.traced(tracer.clone()));
     nuncio.server.mcp.secret = secrets.states.reveal().into_bytes();
 
     let mut parts = Parts::new(store, catalog);
     parts.options = nuncio.options.clone();
+    parts.tracer = tracer;
     let check = Arc::clone(&courier);
     parts.check_webhook = Box::new(move |hook| check.check_config(hook).map_err(|error| error.to_string()));
     let engine = Engine::start(parts).await?;
@@ -94,7 +98,7 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
         return Err(error);
     }
     match listen(nuncio, &engine, address, courier).await {
-        Ok(running) => Ok(running),
+        Ok(running) => Ok(Running { exporter, ..running }),
         Err(error) => {
             engine.stop().await;
             Err(error)
@@ -178,7 +182,18 @@ async fn listen(
         }
     });
     let (engine, data) = (engine.clone(), nuncio.data);
-    Ok(Running { engine, options: kept, address, public_url, data, published, shutdown, server, outbox })
+    Ok(Running {
+        engine,
+        options: kept,
+        address,
+        public_url,
+        data,
+        published,
+        shutdown,
+        server,
+        outbox,
+        exporter: None,
+    })
 }
 
 /// The options as they were given, with the names under which this address is reached.
@@ -284,6 +299,9 @@ impl Running {
             // Both have heard of it; the store is closed after the last of them.
             let _ = tokio::join!(self.server, self.outbox);
             self.engine.stop().await;
+            if let Some(exporter) = self.exporter {
+                exporter.stop().await;
+            }
         });
         if stopped.await.is_err() {
             tracing::warn!("not everything was handed back in time; it is taken up after the next start");

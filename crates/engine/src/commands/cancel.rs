@@ -61,9 +61,10 @@ impl Inner {
         let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
         change.state = Some((State::Canceled, now));
         change.run = RunChange::Rest;
-        if self.decide(change, vec![entry], &row.id.to_string()).await?.is_none() {
+        if self.decide(change, vec![entry.clone()], &row.id.to_string()).await?.is_none() {
             return Ok(None);
         }
+        self.trace_end(&task.origin, &[entry]);
         if let Some(run) = self.local_run(row.id) {
             run.cancel();
         }

@@ -28,6 +28,7 @@ use crate::{
     store::{Change, CommitError, Digest, Guard, NewTask, RunChange, Webhook},
     surface::Abilities,
     task::{Origin, State, Task, TaskId},
+    trace::{self, Trace},
     webhook::WebhookConfig,
 };
 
@@ -118,7 +119,7 @@ impl Submit {
             context: Some(run.origin.context.clone()),
             idempotency_key: Some(format!("call:{}:{at}", run.origin.id)),
             abilities: run.abilities(),
-            trace: run.trace.clone(),
+            trace: Some(Trace::of(&run.origin).header()),
             parent: Some(parent),
             ..Self::new(agent, message)
         }
@@ -231,6 +232,8 @@ impl Inner {
     ) -> Result<Begun, Refused> {
         let now = self.clock.now();
         let id = TaskId(self.clock.new_id());
+        // What is no traceparent says nothing, and may be of any length.
+        let trace = submit.trace.clone().filter(|trace| trace::parse(trace).is_some());
         let head = Head {
             dialect: submit.dialect.clone(),
             agent_version: profile.version.clone(),
@@ -240,7 +243,7 @@ impl Inner {
             metadata: submit.metadata.clone(),
             request: submit.request.clone(),
             waiting_ms: submit.waiting.map(|waiting| waiting.as_millis() as u64),
-            trace: submit.trace.clone(),
+            trace: trace.clone(),
             grants: (!caller.grants().is_all()).then(|| caller.grants().to_string()),
             depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
             bytes: submit.message.size() as u64,
@@ -255,6 +258,7 @@ impl Inner {
             owner: caller.owner().to_owned(),
             dialect: submit.dialect.clone(),
             metadata: submit.metadata.clone(),
+            trace,
         });
         let new = NewTask {
             id,

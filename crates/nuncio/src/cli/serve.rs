@@ -6,7 +6,7 @@ use std::{
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use nuncio::{End, Nuncio, Signals, engine::Agent};
+use nuncio::{End, Nuncio, OtlpOptions, Signals, engine::Agent};
 use nuncio_agents::{AgentOptions, Bench, built_in};
 
 use super::{error::CliError, output, program};
@@ -131,11 +131,20 @@ pub(super) fn server(config: Config) -> Nuncio {
         .outbox_options(config.outbox)
         .server_options(server)
         .flows(config.flows)
-        .security(config.security);
+        .security(config.security)
+        .otlp(otlp(config.otlp));
     match config.default_agent {
         Some(name) => nuncio.default_agent(name),
         None => nuncio,
     }
+}
+
+/// Where traces go, with what the environment says about it: headers may hold a key, and have no place in a file.
+fn otlp(options: OtlpOptions) -> OtlpOptions {
+    let headers = std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
+    let headers = headers.split(',').filter_map(|header| header.split_once('='));
+    let headers = headers.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect();
+    OtlpOptions { headers, ..options }
 }
 
 /// The built-in agents; the first is the default one.

@@ -273,6 +273,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("batch.batch-bytes", whole, "Bytes of one batch as it is asked for", flows.batch.batch_bytes),
     field!("batch.file-bytes", whole, "Bytes of a file that a batch reads, copies, hashes or searches", flows.batch.file_bytes),
 
+    row("otlp.endpoint", Shape::Text, "URL", "Where traces go: the address of an OpenTelemetry collector before /v1/traces; headers for it are taken from OTEL_EXPORTER_OTLP_HEADERS",
+        |config| config.otlp.endpoint.clone(),
+        |config, text| match text { "" => { config.otlp.endpoint = None; Ok(()) } text => public_url(text).map(|url| config.otlp.endpoint = Some(url)) }),
+    row("otlp.service-name", Shape::Text, "NAME", "What this server is called in traces",
+        |config| Some(config.otlp.service_name.clone()),
+        |config, text| { config.otlp.service_name = text.into(); Ok(()) }),
+    field!("otlp.interval", duration, "How long spans wait for others to be sent with", otlp.interval),
+    field!("otlp.timeout", duration, "How long the collector may take to answer", otlp.timeout),
+
     row("resources.alias-hosts", Shape::List, "NAMES", "Hosts of mcp://HOST/memory/… and the like, which stand for memory://…",
         |config| Some(config.flows.alias_hosts.join(",")),
         |config, text| { config.flows.alias_hosts = list(text); Ok(()) }),

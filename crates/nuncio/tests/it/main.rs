@@ -30,3 +30,4 @@ mod sparc_crash;
 mod stores;
 mod streams;
 mod test_agents;
+mod traces;
