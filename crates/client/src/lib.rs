@@ -5,5 +5,6 @@ pub mod address;
 pub mod auth;
 pub mod mcp;
 pub mod model;
+pub mod oauth;
 pub mod outbound;
 pub mod peer;
