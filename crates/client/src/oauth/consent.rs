@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -15,6 +16,8 @@ use super::discovery::Found;
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 /// Bytes of the request by which they come back.
 const MAX_REQUEST: usize = 16 * 1024;
+/// The wait after the system could not open one more connection.
+const BREATH: Duration = Duration::from_millis(50);
 /// How long that request may take.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -72,12 +75,19 @@ impl Visit for LoopbackVisit {
     async fn ask(self: Box<Self>, url: &Url) -> Result<Url, String> {
         (self.open)(url);
         let back = tokio::time::timeout(PATIENCE, async {
+            // Browsers open connections that they do not use, and ask for icons: nobody waits for those.
+            let mut connections = FuturesUnordered::new();
             loop {
-                // Browsers open connections that they do not use, and ask for icons.
-                if let Ok((connection, _)) = self.listener.accept().await
-                    && let Some(back) = self.came_back(connection).await
-                {
-                    return back;
+                tokio::select! {
+                    accepted = self.listener.accept() => match accepted {
+                        Ok((connection, _)) => connections.push(self.came_back(connection)),
+                        Err(_) => tokio::time::sleep(BREATH).await,
+                    },
+                    Some(came_back) = connections.next(), if !connections.is_empty() => {
+                        if let Some(back) = came_back {
+                            return back;
+                        }
+                    }
                 }
             }
         });

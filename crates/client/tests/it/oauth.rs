@@ -17,7 +17,7 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use nuncio_client::{
     auth::Authorizer,
-    oauth::{Consent, FileKeeper, Keeper, MemoryKeeper, OAuth, OAuthOptions, Visit},
+    oauth::{Consent, FileKeeper, Keeper, Loopback, MemoryKeeper, OAuth, OAuthOptions, Visit},
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -70,7 +70,9 @@ fn json_of(value: &Value) -> Response {
 async fn resource(State(world): State<Shared>) -> Response {
     let world = lock(&world);
     let resource = world.resource.clone().unwrap_or_else(|| format!("{}/mcp", world.base));
-    json_of(&json!({ "resource": resource, "authorization_servers": [world.base], "scopes_supported": ["read"] }))
+    json_of(
+        &json!({ "resource": resource, "authorization_servers": [world.base], "scopes_supported": ["read"] }),
+    )
 }
 
 async fn metadata(State(world): State<Shared>) -> Response {
@@ -112,12 +114,15 @@ async fn token(State(world): State<Shared>, _headers: HeaderMap, body: Bytes) ->
     let mut world = lock(&world);
     let asked: Parameters = url::form_urlencoded::parse(&body).into_owned().collect();
     let n = world.tokens.len();
-    let refuse = |error: &str| (StatusCode::BAD_REQUEST, json!({ "error": error }).to_string()).into_response();
+    let refuse =
+        |error: &str| (StatusCode::BAD_REQUEST, json!({ "error": error }).to_string()).into_response();
     let scope = match asked["grant_type"].as_str() {
         "authorization_code" => {
             let authorized = world.authorizations.last().unwrap();
             let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(asked["code_verifier"].as_bytes()));
-            if authorized["code_challenge"] != challenge || authorized["redirect_uri"] != asked["redirect_uri"] {
+            if authorized["code_challenge"] != challenge
+                || authorized["redirect_uri"] != asked["redirect_uri"]
+            {
                 return refuse("invalid_grant");
             }
             authorized.get("scope").cloned().unwrap_or_default()
@@ -152,7 +157,8 @@ impl Visit for YesVisit {
     }
 
     async fn ask(self: Box<Self>, url: &Url) -> Result<Url, String> {
-        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build();
+        let client =
+            reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build();
         let answer = client.unwrap().get(url.clone()).send().await.unwrap();
         Ok(Url::parse(answer.headers()[header::LOCATION].to_str().unwrap()).unwrap())
     }
@@ -179,8 +185,14 @@ async fn a_person_is_asked_once_and_what_they_granted_is_kept() {
         let world = lock(&world);
         let (asked, exchanged) = (&world.authorizations[0], &world.tokens[0]);
         assert_eq!(asked["scope"], "offline_access read", "what the resource takes, and a token that lasts");
-        assert_eq!((&asked["resource"], &exchanged["resource"]), (&resource.to_string(), &resource.to_string()));
-        assert_eq!((&exchanged["client_id"], &exchanged["client_secret"]), (&"client-1".into(), &"s3cret".into()));
+        assert_eq!(
+            (&asked["resource"], &exchanged["resource"]),
+            (&resource.to_string(), &resource.to_string())
+        );
+        assert_eq!(
+            (&exchanged["client_id"], &exchanged["client_secret"]),
+            (&"client-1".into(), &"s3cret".into())
+        );
         assert_eq!(world.registrations[0]["application_type"], "native");
     }
     // Another process, another day.
@@ -225,10 +237,13 @@ async fn more_is_asked_for_when_it_is_wanted_and_only_once() {
 
 #[tokio::test]
 async fn who_is_not_who_they_say_gets_nothing() {
-    let set: [(&str, fn(&mut World)); 3] = [
+    type Change = fn(&mut World);
+    let set: [(&str, Change); 3] = [
         ("that of", |world| world.issuer_in_metadata = Some("https://evil.example.org".into())),
         ("sent by", |world| world.iss = Some(format!("{}/", world.base))),
-        ("would not be for this server", |world| world.resource = Some("https://evil.example.org/mcp".into())),
+        ("would not be for this server", |world| {
+            world.resource = Some("https://evil.example.org/mcp".into())
+        }),
     ];
     for (words, change) in set {
         let (resource, world) = serve().await;
@@ -260,4 +275,33 @@ async fn credentials_of_one_issuer_are_not_shown_to_another() {
     let world = lock(&world);
     assert_eq!(world.registrations.len(), 2);
     assert_eq!(world.tokens[1]["client_id"], "client-2");
+}
+
+#[tokio::test]
+async fn a_person_comes_back_to_a_port_of_their_own_machine() {
+    let (resource, world) = serve().await;
+    // The browser of the person: it asks for an icon first, and opens a connection that it does not use.
+    let open = Arc::new(|url: &Url| {
+        let url = url.clone();
+        tokio::spawn(async move {
+            let redirect = url.query_pairs().find(|(key, _)| key == "redirect_uri").unwrap().1.into_owned();
+            let back = Url::parse(&redirect).unwrap();
+            let _unused = tokio::net::TcpStream::connect(("127.0.0.1", back.port().unwrap())).await.unwrap();
+            let client = reqwest::Client::builder().no_proxy().build().unwrap();
+            let icon = client.get(back.join("/favicon.ico").unwrap()).send().await.unwrap();
+            assert_eq!(icon.status(), 404);
+            let page = client.get(url).send().await.unwrap();
+            assert!(page.text().await.unwrap().contains("close this page"));
+        });
+    });
+    let keeper = memory();
+    let client =
+        OAuth::new(OAuthOptions::default(), Arc::clone(&keeper), Arc::new(Loopback { open })).unwrap();
+    assert!(client.challenged(&resource, 401, None).await.unwrap());
+    assert_eq!(client.token(&resource).await.as_deref(), Some("token-0"));
+    let (registered, asked) = {
+        let world = lock(&world);
+        (world.registrations[0]["redirect_uris"][0].clone(), world.authorizations[0]["redirect_uri"].clone())
+    };
+    assert_eq!(registered, asked);
 }
