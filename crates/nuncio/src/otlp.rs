@@ -64,8 +64,11 @@ pub(crate) struct Exporter {
     sending: JoinHandle<()>,
 }
 
+/// The two ends of what sends traces.
+type Started = (Arc<dyn Tracer>, Exporter);
+
 /// Begins to send, if there is somebody to send to.
-pub(crate) fn start(options: &OtlpOptions) -> Result<Option<(Arc<dyn Tracer>, Exporter)>, String> {
+pub(crate) fn start(options: &OtlpOptions) -> Result<Option<Started>, String> {
     let Some(endpoint) = &options.endpoint else { return Ok(None) };
     let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
     let url = url::Url::parse(&url).map_err(|error| format!("otlp.endpoint: {endpoint:?}: {error}"))?;
