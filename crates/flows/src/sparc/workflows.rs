@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    SparcOptions,
+    Configured,
     command::{CommandReport, TestCommand},
     error::SparcError,
     gate::{self, Earlier, Verdict, Violation},
@@ -70,12 +70,12 @@ pub struct Submitted {
 #[derive(Clone)]
 pub struct Workflows {
     records: Records,
-    options: Arc<SparcOptions>,
+    options: Arc<Configured>,
 }
 
 impl Workflows {
     /// Those of that engine.
-    pub fn new(engine: Engine, options: Arc<SparcOptions>) -> Self {
+    pub(super) fn new(engine: Engine, options: Arc<Configured>) -> Self {
         Self { records: Records::new(engine), options }
     }
 
@@ -145,11 +145,15 @@ impl Workflows {
         Ok((phase, gate::inspect(phase, artifact, &earlier)))
     }
 
-    /// Runs the test command of refinement's gate.
+    /// Runs the test command of refinement's gate, when it is its turn.
     pub async fn test(&self, caller: &Caller, context_id: &str) -> Result<CommandReport, SparcError> {
         self.allow(caller, Action::Execute, "sparc.test", context_id)?;
         Ok(match TestCommand::configured(&self.options) {
-            Some(command) => command.run(context_id, self.engine().redactor()).await,
+            Some(command) => {
+                // Dropped while it waits, it leaves nothing behind.
+                let _place = self.options.test_places.acquire().await;
+                command.run(context_id, self.engine().redactor()).await
+            }
             None => CommandReport::unconfigured(),
         })
     }

@@ -252,6 +252,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| config.flows.sparc.test_dir.as_ref().map(|dir| dir.display().to_string()),
         |config, text| { config.flows.sparc.test_dir = Some(text.into()); Ok(()) }),
     field!("sparc.test-timeout", duration, "How long the test command may run", flows.sparc.test_timeout),
+    field!("sparc.test-commands", whole, "Test commands that run at once, of all workflows; at least one", flows.sparc.test_commands),
     field!("sparc.test-output", whole, "Bytes of the test command's output that are kept, from the end", flows.sparc.test_output),
     row("sparc.model-url", Shape::Text, "URL", "A model to ask where the caller has none: the address before /chat/completions of an OpenAI-compatible API",
         |config| config.flows.sparc.model.as_ref().map(|model| model.url.clone()),

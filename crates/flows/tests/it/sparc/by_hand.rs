@@ -135,6 +135,28 @@ async fn refinement_passes_only_when_its_tests_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_so_many_test_commands_run_at_once() {
+    assert_eq!(SparcOptions::default().test_commands, 1, "they share a folder");
+    for cap in [1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("running")).unwrap();
+        let script = "touch running/$$; sleep 0.3; ls running | wc -l >> seen; rm running/$$";
+        let test_dir = Some(folder.path().into());
+        let options = SparcOptions { test_commands: cap, test_dir, ..tests_that(script) };
+        let (stage, _store) = stage(options).await;
+        stage.workflow_at("w", Phase::Refinement).await;
+        let (me, workflows) = (me(), &stage.workflows);
+        for report in join_all((0..4).map(|_| workflows.test(&me, "w"))).await {
+            assert_eq!(report.unwrap().exit_code, Some(0));
+        }
+        let seen = std::fs::read_to_string(folder.path().join("seen")).unwrap();
+        let seen: Vec<usize> = seen.lines().map(|count| count.trim().parse().unwrap()).collect();
+        assert_eq!((seen.len(), seen.iter().max()), (4, Some(&cap)), "{seen:?}");
+        stage.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_change_is_told_once() {
     let (stage, _folder) = stage(tests_that("true")).await;
     let mut changes = stage.engine.catalog().surface().changes();
