@@ -173,6 +173,7 @@ impl Memory {
             now: self.now(),
             max_entries: limits.entries_per_namespace,
             max_bytes: limits.bytes_per_tenant,
+            max_namespaces: limits.namespaces_per_tenant,
             key: key.clone(),
         };
         let stored = self.knowledge().put_memory(put).await.map_err(|error| self.refusal(error))?;

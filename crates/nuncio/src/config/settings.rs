@@ -240,7 +240,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
 
     field!("memory.value-bytes", whole, "Bytes of a value in the memory bank", engine.memory.value_bytes),
     field!("memory.entries-per-namespace", whole, "Entries of one namespace", engine.memory.entries_per_namespace),
-    field!("memory.bytes-per-tenant", whole, "Bytes of all values of a tenant", engine.memory.bytes_per_tenant),
+    field!("memory.bytes-per-tenant", whole, "Bytes of all entries of a tenant: values, keys and namespaces, and 200 for each", engine.memory.bytes_per_tenant),
+    field!("memory.namespaces-per-tenant", whole, "Namespaces of a tenant", engine.memory.namespaces_per_tenant),
     field!("memory.longest-ttl", duration, "The longest time that an entry with an end may be kept", engine.memory.longest_ttl),
     field!("memory.export-bytes", whole, "Bytes of values on one page of an export", flows.memory.export_bytes),
     field!("memory.import-bytes", whole, "Bytes that one import takes", flows.memory.import_bytes),
