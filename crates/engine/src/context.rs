@@ -5,6 +5,8 @@
 //! `artifact` return when they are buffered; `step`, `ask`, `sample`, `call` and `sleep` are barriers that
 //! wait for their commit.
 
+mod calls;
+
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
@@ -18,19 +20,20 @@ use crate::{
     access::Caller,
     agent::AgentError,
     clock::Timestamp,
-    commands::{pass_on::passed_on, submit::Submit},
     content::{Message, Part, Role},
     engine::Engine,
-    error::Error,
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
     follow::Nudge,
     head::Mark,
     journal::Record,
     question::{Answer, Ask, Question},
     run::{Artifacts, Run, Wait},
-    task::{Task, TaskId},
+    task::TaskId,
     trace::Trace,
 };
+
+pub use self::calls::Call;
+pub use crate::run::Resting;
 
 /// A sleep that is longer than this gives the task back to the store, to be run again when it is over.
 const LONGEST_HELD_SLEEP: Duration = Duration::from_secs(10);
@@ -282,74 +285,6 @@ impl TaskContext {
         }
     }
 
-    /// Gives a piece of work to another agent of this server, as a task of its own, and waits for its end.
-    /// What that one asks is asked here. When this task is canceled, so is that one.
-    pub async fn call(&self, agent: &str, mut input: Message) -> Result<Task, AgentError> {
-        let (at, _occupied) = self.place()?;
-        if let Some(task) = self.run.replayed(|replay| replay.called(&at, agent))? {
-            return Ok(task);
-        }
-        // Named by its place, so that a replayed call is the same call.
-        input.id = format!("{}{at}", self.run.origin.id);
-        self.run.born().await;
-        let submit = Submit::child(&self.run, agent, input, &at);
-        let mut calling;
-        let task = loop {
-            calling = self.run.calling();
-            let task = self.run.engine.call(&submit).await.map_err(|error| match error {
-                Error::KeyReused => AgentError::Nondeterministic(format!(
-                    "at {at:?} it called with other words than before the restart"
-                )),
-                error => AgentError::failed(error),
-            })?;
-            if self.run.is_canceled() {
-                return Err(AgentError::Canceled);
-            }
-            match task.questions.first() {
-                Some((_, question)) if !task.state.is_terminal() => {
-                    // Waiting for a person is not work: this task may be parked as that one is.
-                    drop(calling);
-                    self.pass_on(task.origin.id, question).await?;
-                }
-                _ => break task,
-            }
-        };
-        let record = Record::Called { at, agent: agent.to_owned(), task: Box::new(task.clone()) };
-        self.run.record(record, None).await?;
-        drop(calling);
-        Ok(task)
-    }
-
-    /// Asks what a called task asks, and answers it there.
-    async fn pass_on(&self, called: TaskId, question: &Question) -> Result<(), AgentError> {
-        let id = passed_on(called, &question.id);
-        if !self.run.replayed(|replay| replay.asked(&id, &question.text))? {
-            let passed = Question { id: id.clone(), ..question.clone() };
-            let record = Record::Asked { at: id.clone(), text: question.text.clone() };
-            self.run.record(record, Some(Event::Question(passed))).await?;
-        }
-        let (engine, caller) = (&self.run.engine, self.run.caller());
-        let busy = self.run.busy();
-        engine
-            .still_asked(&caller, self.run.origin.id, called, question)
-            .await
-            .map_err(AgentError::failed)?;
-        drop(busy);
-        let answer = tokio::select! {
-            biased;
-            answer = self.run.answer(&id, &self.scope) => answer,
-            () = self.run.canceled() => return Err(AgentError::Canceled),
-        };
-        let _busy = self.run.busy();
-        loop {
-            match engine.answer_called(&caller, called, question, &answer).await {
-                Ok(()) => return Ok(()),
-                Err(Error::Busy { retry_after, .. }) => tokio::time::sleep(retry_after).await,
-                Err(error) => return Err(AgentError::failed(error)),
-            }
-        }
-    }
-
     /// Waits. A long sleep holds nothing and survives restarts.
     pub async fn sleep(&self, length: Duration) -> Result<(), AgentError> {
         let (at, _occupied) = self.place()?;
@@ -534,6 +469,12 @@ impl StepContext {
             () = tokio::time::sleep(length) => Ok(()),
             () = self.run.canceled() => Err(AgentError::Canceled),
         }
+    }
+
+    /// Says that the step only waits for what a branch asks, until the guard is dropped. The task may be parked
+    /// meanwhile: then the step is begun again when it is answered.
+    pub fn rest(&self) -> Resting<'_> {
+        self.run.rest()
     }
 
     /// A key that is the same whenever this step is redone: for services that take one.

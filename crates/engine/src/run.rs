@@ -286,6 +286,13 @@ impl Run {
         Busy(self)
     }
 
+    /// Says that work which was under way waits for somebody, until the guard is dropped.
+    pub(crate) fn rest(&self) -> Resting<'_> {
+        self.lock().busy -= 1;
+        self.driver.notify_one();
+        Resting(self)
+    }
+
     /// Says that another task is waited for, until the guard is dropped. Meanwhile this one gives its place
     /// among the running tasks away: the other one may need it.
     pub(crate) fn calling(&self) -> Calling<'_> {
@@ -597,6 +604,15 @@ impl Drop for Calling<'_> {
         if shared.calls == 0 {
             self.run.engine.take_place_back();
         }
+    }
+}
+
+/// A step that waits for what a branch asks, see [`crate::StepContext::rest`].
+pub struct Resting<'a>(&'a Run);
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().busy += 1;
     }
 }
 

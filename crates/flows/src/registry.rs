@@ -20,7 +20,7 @@ use nuncio_engine::{Engine, Surface, clock::Timestamp, surface::ShapeError};
 use nuncio_wire::a2a::card::{self, CardContext};
 use serde_json::Value;
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::{Instant, timeout},
 };
@@ -36,6 +36,8 @@ const MAX_ERROR: usize = 300;
 /// The shortest wait between two looks, whatever the clock says; and while there is no place for another probe.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 const WAIT_FOR_PLACE: Duration = Duration::from_millis(100);
+/// Whoever asks for a probe of somebody who was probed less than this ago is told what that one found.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -91,8 +93,8 @@ impl Place {
 pub struct Known {
     /// What it is called.
     pub name: String,
-    /// Where it is, without what looks like a secret.
-    pub url: String,
+    /// Where it is, without what looks like a secret; `None` where that is not told.
+    pub url: Option<String>,
     /// Whether it is here, and what it speaks if not.
     pub place: Place,
     /// Whether the last attempt to reach it was a good one.
@@ -136,6 +138,16 @@ struct Watched {
     health: Health,
     found: Found,
     latency: Option<Duration>,
+    /// When the last probe ended.
+    looked: Option<Timestamp>,
+    /// The last probe: it goes on as long as there is somebody at the other end.
+    looking: Option<watch::Receiver<()>>,
+}
+
+/// A probe that is to be made; when it is dropped, those who wait for it go on.
+struct Due {
+    remote: Remote,
+    _looks: watch::Sender<()>,
 }
 
 impl Registry {
@@ -186,7 +198,14 @@ impl Registry {
                 continue;
             }
             let (remote, health) = (remote.clone(), Health::unknown(now));
-            let watched = Watched { remote, health, found: Found::default(), latency: None };
+            let watched = Watched {
+                remote,
+                health,
+                found: Found::default(),
+                latency: None,
+                looked: None,
+                looking: None,
+            };
             state.remotes.insert(watched.remote.name.clone(), watched);
         }
     }
@@ -211,7 +230,7 @@ impl Registry {
                 latency: None,
                 card: Some(card::v1(profile, &CardContext { bearer, ..CardContext::new(url.clone()) })),
                 server_info: None,
-                url,
+                url: Some(url),
             }
         });
         let remote = state.remotes.values().map(|watched| watched.known(engine));
@@ -244,12 +263,25 @@ impl Registry {
         });
     }
 
-    /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so.
-    pub async fn probe(&self, name: &str) -> Option<Known> {
-        let remote = self.lock().remotes.get(name).map(|watched| watched.remote.clone());
-        if let Some(remote) = remote {
-            self.begin(&remote.name);
-            self.attempt(&remote).await;
+    /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so. One probe of somebody
+    /// is made at a time, and shared by all who ask meanwhile and a moment later; it goes on when they leave.
+    pub async fn probe(self: &Arc<Self>, name: &str) -> Option<Known> {
+        let now = self.engine.get()?.clock().now();
+        let looking = {
+            let mut state = self.lock();
+            state.remotes.get_mut(name).and_then(|watched| match watched.under_way() {
+                Some(looking) => Some(looking.clone()),
+                None if watched.looked.is_some_and(|at| now.since(at) < FRESH) => None,
+                None => {
+                    let (registry, due) = (Arc::clone(self), watched.begin(self.probing_until()));
+                    tokio::spawn(async move { registry.attempt(&due).await });
+                    watched.looking.clone()
+                }
+            })
+        };
+        if let Some(mut looking) = looking {
+            // Nothing is ever sent: an error says that it has ended.
+            let _ = looking.changed().await;
         }
         self.agent(name)
     }
@@ -257,7 +289,7 @@ impl Registry {
     /// Probes all who are due, and returns when that is done.
     pub async fn round(&self) {
         let due = self.take_due(usize::MAX);
-        futures_util::future::join_all(due.iter().map(|remote| self.attempt(remote))).await;
+        futures_util::future::join_all(due.iter().map(|due| self.attempt(due))).await;
     }
 
     /// Probes whoever is due, until the engine stops.
@@ -266,9 +298,9 @@ impl Registry {
         let mut closing = engine.closing();
         let mut probes = JoinSet::new();
         loop {
-            for remote in self.take_due(self.places.available_permits()) {
+            for due in self.take_due(self.places.available_permits()) {
                 let registry = Arc::clone(&self);
-                probes.spawn(async move { registry.attempt(&remote).await });
+                probes.spawn(async move { registry.attempt(&due).await });
             }
             let shortest = if self.places.available_permits() > 0 { SHORTEST_WAIT } else { WAIT_FOR_PLACE };
             let wait = self.next_due().since(engine.clock().now()).max(shortest);
@@ -282,22 +314,23 @@ impl Registry {
     }
 
     /// Those who are due, at most so many; they are being probed from now on.
-    fn take_due(&self, most: usize) -> Vec<Remote> {
+    fn take_due(&self, most: usize) -> Vec<Due> {
         let Some(engine) = self.engine.get() else { return vec![] };
         let now = engine.clock().now();
         let mut state = self.lock();
         state.last_scan = Some(now);
         let mut due: Vec<&mut Watched> =
-            state.remotes.values_mut().filter(|watched| watched.health.due <= now).collect();
+            state.remotes.values_mut().filter(|watched| watched.is_due(now)).collect();
         due.sort_by_key(|watched| watched.health.due);
         due.truncate(most);
-        let until = now.after(self.options.timeout * 2);
-        due.into_iter()
-            .map(|watched| {
-                watched.health.probing(until);
-                watched.remote.clone()
-            })
-            .collect()
+        let until = self.probing_until();
+        due.into_iter().map(|watched| watched.begin(until)).collect()
+    }
+
+    /// Until when somebody who is probed now is not due.
+    fn probing_until(&self) -> Timestamp {
+        let now = self.engine.get().map_or(Timestamp(0), |engine| engine.clock().now());
+        now.after(self.options.timeout * 2)
     }
 
     /// When to look again: when the next one is due, and now and then for the local agents.
@@ -309,16 +342,8 @@ impl Registry {
         next.map_or(regular, |due| due.min(regular))
     }
 
-    fn begin(&self, name: &str) {
-        let Some(engine) = self.engine.get() else { return };
-        let until = engine.clock().now().after(self.options.timeout * 2);
-        if let Some(watched) = self.lock().remotes.get_mut(name) {
-            watched.health.probing(until);
-        }
-    }
-
     /// Probes somebody, and notes what came of it.
-    async fn attempt(&self, remote: &Remote) {
+    async fn attempt(&self, Due { remote, .. }: &Due) {
         // It is never closed.
         let _place = self.places.acquire().await;
         let (started, patience) = (Instant::now(), self.options.timeout);
@@ -328,7 +353,7 @@ impl Registry {
         };
         let latency = started.elapsed();
         self.note(&remote.name, |watched, note| {
-            watched.latency = Some(latency);
+            (watched.latency, watched.looked) = (Some(latency), Some(note.now));
             match found {
                 Ok(found) => {
                     watched.found = found;
@@ -382,10 +407,27 @@ impl Note<'_> {
 }
 
 impl Watched {
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.health.due <= now && self.under_way().is_none()
+    }
+
+    /// The probe that is being made.
+    fn under_way(&self) -> Option<&watch::Receiver<()>> {
+        self.looking.as_ref().filter(|looking| looking.has_changed().is_ok())
+    }
+
+    /// Begins a probe.
+    fn begin(&mut self, until: Timestamp) -> Due {
+        self.health.probing(until);
+        let (looks, looking) = watch::channel(());
+        self.looking = Some(looking);
+        Due { remote: self.remote.clone(), _looks: looks }
+    }
+
     fn known(&self, engine: &Engine) -> Known {
         Known {
             name: self.remote.name.clone(),
-            url: engine.redactor().text(self.remote.url.as_str()).into_owned(),
+            url: Some(engine.redactor().text(self.remote.url.as_str()).into_owned()),
             place: Place::Remote(self.remote.kind),
             healthy: self.health.healthy,
             breaker: self.health.breaker,

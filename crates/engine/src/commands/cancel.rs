@@ -25,6 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Inner {
     pub(crate) async fn cancel(self: &Arc<Self>, caller: &Caller, name: &str) -> Result<Task, Error> {
+        self.cancel_and(caller, name, true).await
+    }
+
+    /// `tell`: whoever called the task is told that it asks nothing any more. Not where that one is canceled as well:
+    /// it would go on with it, and might end before it is reached.
+    async fn cancel_and(self: &Arc<Self>, caller: &Caller, name: &str, tell: bool) -> Result<Task, Error> {
         for _ in 0..DECIDE_AGAIN {
             let opened = self.find(caller, name).await?;
             let task = self.fold(&opened).await?;
@@ -38,7 +44,7 @@ impl Inner {
             };
             let canceled = match at_work {
                 true => self.cancel_at_work(caller, &opened, task).await?,
-                false => self.cancel_at_rest(&opened, task).await?,
+                false => self.cancel_at_rest(&opened, task, tell).await?,
             };
             if let Some(task) = canceled {
                 return Ok(task);
@@ -51,6 +57,7 @@ impl Inner {
         self: &Arc<Self>,
         opened: &Opened,
         mut task: Task,
+        tell: bool,
     ) -> Result<Option<Task>, Error> {
         let row = &opened.row;
         self.cancel_children(row.id).await;
@@ -68,7 +75,7 @@ impl Inner {
         if let Some(run) = self.local_run(row.id) {
             run.cancel();
         }
-        if !asked.is_empty() {
+        if tell && !asked.is_empty() {
             self.answer_caller(row, asked, Answer::Cancel);
         }
         Ok(Some(task))
@@ -129,7 +136,7 @@ impl Inner {
 
     async fn cancel_child(self: &Arc<Self>, child: TaskId) {
         let Ok(Some(row)) = self.store.row(&TaskKey::Id(child)).await else { return };
-        match self.cancel(&Caller::named(row.owner.as_str()), &child.to_string()).await {
+        match self.cancel_and(&Caller::named(row.owner.as_str()), &child.to_string(), false).await {
             Ok(_) | Err(Error::NotCancelable(_) | Error::NoSuchTask(_)) => {}
             Err(error) => tracing::warn!(task = %child, %error, "a called task could not be canceled"),
         }

@@ -240,7 +240,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
 
     field!("memory.value-bytes", whole, "Bytes of a value in the memory bank", engine.memory.value_bytes),
     field!("memory.entries-per-namespace", whole, "Entries of one namespace", engine.memory.entries_per_namespace),
-    field!("memory.bytes-per-tenant", whole, "Bytes of all values of a tenant", engine.memory.bytes_per_tenant),
+    field!("memory.bytes-per-tenant", whole, "Bytes of all entries of a tenant: values, keys and namespaces, and 200 for each", engine.memory.bytes_per_tenant),
+    field!("memory.namespaces-per-tenant", whole, "Namespaces of a tenant", engine.memory.namespaces_per_tenant),
     field!("memory.longest-ttl", duration, "The longest time that an entry with an end may be kept", engine.memory.longest_ttl),
     field!("memory.export-bytes", whole, "Bytes of values on one page of an export", flows.memory.export_bytes),
     field!("memory.import-bytes", whole, "Bytes that one import takes", flows.memory.import_bytes),
@@ -252,6 +253,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| config.flows.sparc.test_dir.as_ref().map(|dir| dir.display().to_string()),
         |config, text| { config.flows.sparc.test_dir = Some(text.into()); Ok(()) }),
     field!("sparc.test-timeout", duration, "How long the test command may run", flows.sparc.test_timeout),
+    field!("sparc.test-commands", whole, "Test commands that run at once, of all workflows; at least one", flows.sparc.test_commands),
     field!("sparc.test-output", whole, "Bytes of the test command's output that are kept, from the end", flows.sparc.test_output),
     row("sparc.model-url", Shape::Text, "URL", "A model to ask where the caller has none: the address before /chat/completions of an OpenAI-compatible API",
         |config| config.flows.sparc.model.as_ref().map(|model| model.url.clone()),

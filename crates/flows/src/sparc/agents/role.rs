@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Input, patiently, profile, submit, who, workflows};
 use crate::sparc::{
-    SparcModel, SparcOptions,
+    Configured, SparcModel,
     answer::{MAX_TOKENS, again, json_in, prompt, shortened, system},
     error::SparcError,
     forms::{self, Filled},
@@ -35,7 +35,7 @@ const MAX_DECISIONS: usize = 100;
 /// Works on the phases of its role.
 pub(super) struct RoleAgent {
     role: Role,
-    options: Arc<SparcOptions>,
+    options: Arc<Configured>,
 }
 
 /// What is known when the work begins. Kept, so that a restart begins with the same.
@@ -81,7 +81,7 @@ enum Decision {
 }
 
 impl RoleAgent {
-    pub(super) fn new(role: Role, options: Arc<SparcOptions>) -> Self {
+    pub(super) fn new(role: Role, options: Arc<Configured>) -> Self {
         Self { role, options }
     }
 }
