@@ -27,7 +27,7 @@ pub use crate::commands::submit::Begun;
 
 use crate::{
     access::{Action, Caller, Kind, TASKS},
-    agent::Profile,
+    agent::{Profile, Sampler},
     catalog::Catalog,
     clock::{Clock, SystemClock, Timestamp},
     commands::{list, reply::Reply, submit::Submit},
@@ -61,6 +61,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Looks at webhooks before they are kept.
     pub check_webhook: Box<WebhookCheck>,
+    /// A model that is asked where the caller has none.
+    pub sampler: Option<Arc<dyn Sampler>>,
 }
 
 impl Parts {
@@ -72,6 +74,7 @@ impl Parts {
             options: Options::default(),
             clock: Arc::new(SystemClock),
             check_webhook: Box::new(|_| Ok(())),
+            sampler: None,
         }
     }
 }
@@ -99,6 +102,7 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) check_webhook: Box<WebhookCheck>,
+    pub(crate) sampler: Option<Arc<dyn Sampler>>,
     pub(crate) guard: Guard,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
@@ -125,7 +129,7 @@ pub(crate) struct Inner {
 impl Engine {
     /// Starts an engine: takes up what an earlier one left, and runs until [`Engine::stop`].
     pub async fn start(parts: Parts) -> Result<Self, Error> {
-        let Parts { store, catalog, options, clock, check_webhook } = parts;
+        let Parts { store, catalog, options, clock, check_webhook, sampler } = parts;
         let ended = Ended::new(options.ended_cache_bytes);
         let inner = Arc::new(Inner {
             guard: Guard::new(&options.access),
@@ -135,6 +139,7 @@ impl Engine {
             options,
             clock,
             check_webhook,
+            sampler,
             hub: Arc::default(),
             ended,
             reads: Reads::default(),
