@@ -37,6 +37,13 @@ pub trait Probe: Send + Sync + 'static {
     async fn look(&self) -> Result<(), String>;
 }
 
+/// A model of the server's own, asked where the caller of a task has none.
+#[async_trait]
+pub trait Sampler: Send + Sync + 'static {
+    /// A text of at most `max_tokens`, or why there is none.
+    async fn sample(&self, prompt: &str, system: Option<&str>, max_tokens: u32) -> Result<String, String>;
+}
+
 /// How an agent presents itself; cards and tool lists are made of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {

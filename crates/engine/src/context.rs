@@ -20,7 +20,7 @@ use crate::{
     access::Caller,
     agent::AgentError,
     clock::Timestamp,
-    content::{Message, Part, Role},
+    content::{Message, Metadata, Part, Role},
     engine::Engine,
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
     follow::Nudge,
@@ -107,9 +107,37 @@ impl TaskContext {
         self.run.messages.first().unwrap_or_else(|| NOTHING.get_or_init(nothing))
     }
 
+    /// Whether the caller can be asked; else [`TaskContext::ask`] answers Unavailable at once.
+    pub fn can_ask(&self) -> bool {
+        self.run.abilities().ask
+    }
+
+    /// Whether another task made this one, by [`TaskContext::call`].
+    pub fn is_called(&self) -> bool {
+        self.run.depth > 0
+    }
+
     /// Everything the caller has said when this run began, oldest first.
     pub fn messages(&self) -> &[Message] {
         &self.run.messages
+    }
+
+    /// Everything the caller has said by now, oldest first, without what answers a question. It may be more after a
+    /// restart, so ask inside a [`TaskContext::step`].
+    pub async fn heard(&self) -> Result<Vec<Message>, AgentError> {
+        let engine = &self.run.engine;
+        let opened = engine.find(&self.run.caller(), &self.run.origin.id.to_string()).await;
+        let task = engine.fold(&opened.map_err(AgentError::failed)?).await.map_err(AgentError::failed)?;
+        let asks = |message: &Message| {
+            message.role == Role::Agent && message.data().is_some_and(|data| data.get("questionId").is_some())
+        };
+        // With its answer a question becomes history, and the answer is what was said right after it.
+        let mut asked = false;
+        let said = task.history.into_iter().filter(|message| {
+            let answers = std::mem::replace(&mut asked, asks(message));
+            message.role == Role::User && !answers
+        });
+        Ok(said.collect())
     }
 
     /// The text of the message that made the task.
@@ -142,14 +170,15 @@ impl TaskContext {
 
     /// Writes to an artifact: the first chunk begins it, later ones follow.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
-        let append = !self.lock().begun.insert(chunk.id.clone());
+        let append = !self.lock().begun.insert(chunk.id.clone()) && !chunk.anew;
         let (id, scope) = (chunk.id.clone(), self.scope.as_str());
-        let size = chunk.size();
-        let write = |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.index(&id, scope)?, append));
+        let (size, anew) = (chunk.size(), chunk.anew);
+        let write =
+            |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.place(&id, scope, anew)?, append));
         if self.emit_or_skip(&id, size, write).await? {
             return Ok(());
         }
-        self.run.skip_chunk(&id, scope)
+        self.run.skip_chunk(&id, scope, anew)
     }
 
     async fn emit(&self, kind: &str, size: usize, event: Event) -> Result<(), AgentError> {
@@ -245,7 +274,8 @@ impl TaskContext {
         self.question(text.into(), Ask::Form { schema }).await
     }
 
-    /// Asks the caller's model for a text of at most `max_tokens`. `Unavailable` where there is none.
+    /// Asks the caller's model for a text of at most `max_tokens`; the server's own, where the caller has none.
+    /// `Unavailable` where neither has one.
     pub async fn sample(
         &self,
         prompt: impl Into<String>,
@@ -253,9 +283,40 @@ impl TaskContext {
         max_tokens: u32,
     ) -> Result<Answer, AgentError> {
         if !self.run.abilities().sample {
-            return Ok(Answer::Unavailable);
+            return match self.run.has_own_model() {
+                true => self.sample_here(prompt.into(), system, max_tokens).await,
+                false => Ok(Answer::Unavailable),
+            };
         }
         self.question(prompt.into(), Ask::Sample { system, max_tokens }).await
+    }
+
+    /// Asks the server's own model, as a step. One that fails is as good as none, and the log says why.
+    async fn sample_here(
+        &self,
+        prompt: String,
+        system: Option<String>,
+        max_tokens: u32,
+    ) -> Result<Answer, AgentError> {
+        let sampler = self.run.engine.sampler.clone();
+        let text: Option<String> = self
+            .step("sample", async |step| {
+                let Some(sampler) = sampler else { return Ok(None) };
+                let sampled = tokio::select! {
+                    biased;
+                    () = step.canceled() => return Err(AgentError::Canceled),
+                    sampled = sampler.sample(&prompt, system.as_deref(), max_tokens) => sampled,
+                };
+                match sampled {
+                    Ok(text) => Ok(Some(text)),
+                    Err(why) => {
+                        step.log(Level::Warning, format!("the server's model gave no text: {why}")).await?;
+                        Ok(None)
+                    }
+                }
+            })
+            .await?;
+        Ok(text.map_or(Answer::Unavailable, |text| Answer::Accept(Value::String(text))))
     }
 
     /// Asks for an authorization that a person gives at a link.
@@ -446,10 +507,10 @@ impl StepContext {
     /// Writes to an artifact that belongs to this step.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
         let append = !self.begun.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk.id.clone());
-        let id = chunk.id.clone();
-        let size = chunk.size();
+        let append = append && !chunk.anew;
+        let (id, size, anew) = (chunk.id.clone(), chunk.size(), chunk.anew);
         self.run
-            .emit(None, size, |artifacts| Ok(chunk.event(artifacts.index(&id, &self.scope)?, append)))
+            .emit(None, size, |artifacts| Ok(chunk.event(artifacts.place(&id, &self.scope, anew)?, append)))
             .await
     }
 
@@ -491,6 +552,8 @@ pub struct Chunk {
     description: Option<String>,
     parts: Vec<Part>,
     last: bool,
+    anew: bool,
+    metadata: Option<Metadata>,
 }
 
 impl Chunk {
@@ -506,7 +569,7 @@ impl Chunk {
 
     /// Parts for the artifact of that id.
     pub fn parts(id: impl Into<String>, parts: Vec<Part>) -> Self {
-        Self { id: id.into(), name: None, description: None, parts, last: false }
+        Self { id: id.into(), name: None, description: None, parts, last: false, anew: false, metadata: None }
     }
 
     /// Names the artifact.
@@ -530,6 +593,20 @@ impl Chunk {
         self
     }
 
+    /// Begins the artifact anew: this replaces what is there, whoever wrote it before.
+    #[must_use]
+    pub fn anew(mut self) -> Self {
+        self.anew = true;
+        self
+    }
+
+    /// Gives the artifact attributes, in the place of those that it has.
+    #[must_use]
+    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
     fn size(&self) -> usize {
         self.parts.iter().map(Part::size).sum::<usize>() + 48
     }
@@ -543,7 +620,7 @@ impl Chunk {
             last: self.last,
             name: self.name,
             description: self.description,
-            metadata: None,
+            metadata: self.metadata,
             extensions: vec![],
         })
     }

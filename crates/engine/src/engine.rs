@@ -27,7 +27,7 @@ pub use crate::commands::submit::Begun;
 
 use crate::{
     access::{Action, Caller, Kind, TASKS},
-    agent::Profile,
+    agent::{Profile, Sampler},
     catalog::Catalog,
     clock::{Clock, SystemClock, Timestamp},
     commands::{list, reply::Reply, submit::Submit},
@@ -64,6 +64,8 @@ pub struct Parts {
     pub check_webhook: Box<WebhookCheck>,
     /// Hears of what ended, for traces.
     pub tracer: Option<Arc<dyn Tracer>>,
+    /// A model that is asked where the caller has none.
+    pub sampler: Option<Arc<dyn Sampler>>,
 }
 
 impl Parts {
@@ -76,6 +78,7 @@ impl Parts {
             clock: Arc::new(SystemClock),
             check_webhook: Box::new(|_| Ok(())),
             tracer: None,
+            sampler: None,
         }
     }
 }
@@ -104,6 +107,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) check_webhook: Box<WebhookCheck>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
+    pub(crate) sampler: Option<Arc<dyn Sampler>>,
     pub(crate) guard: Guard,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
@@ -130,7 +134,7 @@ pub(crate) struct Inner {
 impl Engine {
     /// Starts an engine: takes up what an earlier one left, and runs until [`Engine::stop`].
     pub async fn start(parts: Parts) -> Result<Self, Error> {
-        let Parts { store, catalog, options, clock, check_webhook, tracer } = parts;
+        let Parts { store, catalog, options, clock, check_webhook, tracer, sampler } = parts;
         let ended = Ended::new(options.ended_cache_bytes);
         let inner = Arc::new(Inner {
             guard: Guard::new(&options.access),
@@ -141,6 +145,7 @@ impl Engine {
             clock,
             check_webhook,
             tracer,
+            sampler,
             hub: Arc::default(),
             ended,
             reads: Reads::default(),

@@ -32,7 +32,7 @@ pub mod trace;
 pub mod webhook;
 
 pub use access::{Action, Caller, Grants, Kind};
-pub use agent::{Agent, AgentError, Outcome, Probe, Profile, Skill, TaskUse};
+pub use agent::{Agent, AgentError, Outcome, Probe, Profile, Sampler, Skill, TaskUse};
 pub use catalog::Catalog;
 pub use commands::{list::List, reply::Reply, submit::Submit};
 pub use content::{Artifact, Content, Message, Part, Role};

@@ -229,8 +229,8 @@ impl Run {
     }
 
     /// Notes that a chunk which is in the log already was written by this scope.
-    pub(crate) fn skip_chunk(&self, id: &str, scope: &str) -> Result<(), AgentError> {
-        Artifacts(&mut self.lock().artifacts).index(id, scope).map(|_| ())
+    pub(crate) fn skip_chunk(&self, id: &str, scope: &str, anew: bool) -> Result<(), AgentError> {
+        Artifacts(&mut self.lock().artifacts).place(id, scope, anew).map(|_| ())
     }
 
     /// Runs a question against what earlier runs did.
@@ -492,6 +492,11 @@ impl Run {
         self.lock().head.waiting_ms.map(Duration::from_millis)
     }
 
+    /// Whether the server's own model is asked where the caller has none.
+    pub(crate) fn has_own_model(&self) -> bool {
+        self.lock().head.own_model
+    }
+
     /// What the caller's side can be asked.
     pub(crate) fn abilities(&self) -> Abilities {
         let shared = self.lock();
@@ -553,8 +558,9 @@ fn outer_scope(scope: &str) -> &str {
 pub(crate) struct Artifacts<'a>(&'a mut Vec<(String, Option<String>)>);
 
 impl Artifacts<'_> {
-    /// The position of an artifact that this scope writes.
-    pub(crate) fn index(&mut self, id: &str, scope: &str) -> Result<u32, AgentError> {
+    /// The position of an artifact that this scope writes. `anew`: nothing of what others wrote there stays, so that
+    /// it is theirs no longer.
+    pub(crate) fn place(&mut self, id: &str, scope: &str, anew: bool) -> Result<u32, AgentError> {
         let index = match self.0.iter().position(|(known, _)| known == id) {
             Some(index) => index,
             None => {
@@ -565,6 +571,7 @@ impl Artifacts<'_> {
         let writer = &mut self.0[index].1;
         match writer {
             Some(writer) if writer == scope => {}
+            Some(writer) if anew => scope.clone_into(writer),
             // A step that is redone replaces what it wrote, so nobody else may have written there.
             Some(writer) => {
                 return Err(AgentError::Misuse(format!(

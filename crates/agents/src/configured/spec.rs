@@ -3,7 +3,7 @@
 //! A key that means nothing is an error, because a limit that somebody believes to be set is worse than none. A
 //! text may name a variable of the environment, `${NAME}`, so that secrets stay out of the file.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use nuncio_client::peer::{Place, Program};
 use nuncio_engine::{Profile, Skill};
@@ -184,9 +184,9 @@ pub struct LlmSpec {
     /// Where it is, if not where the provider is.
     #[serde(default)]
     pub base_url: Option<Url>,
-    /// The key.
+    /// The key. May be missing for ollama, and where base-url leads somewhere that wants none.
     #[serde(default)]
-    pub api_key: Option<String>,
+    pub api_key: Option<Secret>,
     /// What it is told before anything else.
     #[serde(default)]
     pub system: Option<String>,
@@ -208,12 +208,26 @@ pub struct LlmSpec {
     /// Calls of the model and of tools, of a task, each.
     #[serde(default = "fifty")]
     pub budget_calls: u32,
+    /// How long the model may take for a task, all its answers together; tools have limits of their own.
+    #[serde(default = "thirty_minutes", deserialize_with = "duration")]
+    pub budget_time: Duration,
     /// How long one answer of the model may take.
     #[serde(default = "two_minutes", deserialize_with = "duration")]
     pub timeout: Duration,
     /// How often a request is made again that was not taken (429, 5xx, no connection, a stream that was cut).
     #[serde(default = "five")]
     pub retries: u32,
+}
+
+/// A text that is shown to nobody.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("…")
+    }
 }
 
 fn three() -> u32 {
@@ -234,6 +248,10 @@ fn hundred_thousand() -> u64 {
 
 fn five_seconds() -> Duration {
     Duration::from_secs(5)
+}
+
+fn thirty_minutes() -> Duration {
+    Duration::from_secs(30 * 60)
 }
 
 fn two_minutes() -> Duration {

@@ -239,6 +239,7 @@ impl Inner {
             agent_version: profile.version.clone(),
             can_ask: submit.abilities.ask,
             can_sample: submit.abilities.sample,
+            own_model: !submit.abilities.sample && self.sampler.is_some(),
             can_authorize: submit.abilities.authorize,
             metadata: submit.metadata.clone(),
             request: submit.request.clone(),

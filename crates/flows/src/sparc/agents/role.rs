@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use nuncio_client::model::{Model, ModelError, ModelOptions};
+use nuncio_client::model::{Happening, Model, ModelOptions, Request};
 use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, StepContext, TaskContext};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -412,24 +412,27 @@ async fn ask_model(
     prompt: &str,
 ) -> Result<Result<String, String>, AgentError> {
     let key = model.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
-    let options = ModelOptions { key, ..ModelOptions::new(&model.url, &model.name) };
+    let options =
+        ModelOptions { key, retries: MODEL_TRIES - 1, ..ModelOptions::new(&model.url, &model.name) };
     let model = match Model::new(&options) {
         Ok(model) => model,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    for again in 1..=MODEL_TRIES {
-        let asked = tokio::select! {
+    let mut asking = model.ask(&Request::prompt(Some(system), prompt, MAX_TOKENS));
+    loop {
+        let happened = tokio::select! {
             biased;
             () = step.canceled() => return Err(AgentError::Canceled),
-            asked = model.complete(Some(system), prompt, MAX_TOKENS) => asked,
+            happened = asking.next() => happened,
         };
-        match asked {
-            Err(error) if ModelError::is_passing(&error) && again < MODEL_TRIES => {
-                step.log(Level::Warning, error.to_string()).await?;
-                step.sleep(Duration::from_secs(1 << again)).await?;
+        match happened {
+            Ok(Happening::Text(_)) => {}
+            Ok(Happening::Again { why, .. }) => step.log(Level::Warning, why).await?,
+            Ok(Happening::Said(said)) if said.text.is_empty() => {
+                return Ok(Err(format!("the model's answer has no text in it ({})", said.stop)));
             }
-            asked => return Ok(asked.map_err(|error| error.to_string())),
+            Ok(Happening::Said(said)) => return Ok(Ok(said.text)),
+            Err(error) => return Ok(Err(error.to_string())),
         }
     }
-    Ok(Err("the model was asked too often".into()))
 }
