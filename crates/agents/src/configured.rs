@@ -3,12 +3,16 @@
 //! `spec.rs` is what a table `[[agent]]` says, checked; each kind has a file that makes an agent of it.
 
 mod llm;
+mod process;
+mod protocol;
 pub mod spec;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::Agent;
+
+use self::process::ProcessAgent;
 
 pub use self::spec::{AgentSpec, Kind, SpecError};
 
@@ -32,7 +36,9 @@ pub trait Living: Send + Sync + 'static {
 
 /// Makes an agent of a table. Nothing is started and nobody is called yet.
 pub fn make(spec: &AgentSpec) -> Result<Made, SpecError> {
+    let made = |agent: Arc<dyn Agent>| Made { agent, living: None };
     match &spec.kind {
+        Kind::Process(process) => Ok(made(Arc::new(ProcessAgent::new(spec, process)?))),
         Kind::Llm(llm) => llm::make(spec, llm),
         _ => Err(spec.wrong("kind", "not made yet")),
     }
