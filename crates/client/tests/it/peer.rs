@@ -4,7 +4,11 @@ mod nuncio;
 mod site;
 mod stranger;
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use nuncio_client::peer::{Begin, Call, Ended, Handle, Happened, Peer, PeerError};
 use nuncio_engine::{
@@ -20,9 +24,11 @@ pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
 }
 
 fn begin(offer: &str, text: &str) -> Begin {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let id = format!("message-{}", MADE.fetch_add(1, Ordering::Relaxed));
     Begin {
         offer: offer.into(),
-        input: Message::text(format!("m-{text}"), Role::User, text),
+        input: Message::text(id, Role::User, text),
         context: None,
         trace: None,
     }
