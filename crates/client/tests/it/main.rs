@@ -5,3 +5,4 @@
 mod a2a;
 mod oauth;
 mod outbound;
+mod peer;
