@@ -5,6 +5,7 @@
 //! process has died. A stream that is cut is continued by the peer itself as far as its protocol allows; what ends
 //! without an end is an error, never a success.
 
+mod connect;
 mod error;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::error::PeerError;
+pub use self::{
+    connect::{Connect, connect},
+    error::PeerError,
+};
 
 /// How much of what happened waits for whoever follows a call; then the peer waits.
 pub const HAPPENED: usize = 64;

@@ -4,3 +4,4 @@
 
 mod a2a;
 mod outbound;
+mod peer;

@@ -1,0 +1,1 @@
+//! Agents that are not ours, and do what agents do.
