@@ -124,7 +124,7 @@ impl Flags {
                 .map_err(|error| CliError::Usage(format!("{error}; --state names another folder")))?;
             remarks.iter().for_each(|remark| screen.show(&Shown::Wrong(remark), false));
             books.push(book);
-            let dial = place.dial(authorizer.clone(), self.log);
+            let dial = place.dial(authorizer.clone());
             servers.push(Server {
                 name: place.name(&mut taken),
                 place: place.shown(),
@@ -132,7 +132,7 @@ impl Flags {
                 offers: vec![],
                 away: None,
                 known: false,
-                touch: servers::keep(number, dial, place.is_url(), tell_servers.clone()),
+                _touch: servers::keep(number, dial, place.is_url(), tell_servers.clone()),
                 base: place.base(),
                 authorizer,
             });

@@ -18,7 +18,7 @@ use super::{
     command::COMMANDS,
     draw::{Shown, level_name, measure},
     follower::Start,
-    servers::{self, NotFound, Server},
+    servers::{self, Server},
     session::{Run, Session},
 };
 use crate::cli::{
@@ -416,11 +416,11 @@ fn memory_text(tool: &str, answer: &Value) -> String {
 /// A client of the tasks of a server.
 async fn client(server: &Server) -> Result<A2aClient, String> {
     let base = server.base.as_ref().ok_or("a program keeps no tasks that could be listed")?;
-    let card = fetch_card(&CardReference::parse(base).map_err(|error| error.to_string())?, &HttpOptions::default());
-    let card = card.await.map_err(|error| error.to_string())?.value;
+    let (at, http) = (CardReference::parse(base).map_err(|error| error.to_string())?, HttpOptions::default());
+    let card = fetch_card(&at, &http).await.map_err(|error| error.to_string())?.value;
     let bearer = server.token().await;
     let credentials = Credentials { bearer, ..Credentials::default() };
-    A2aClient::new(&card, &Preference::default(), &credentials, &HttpOptions::default())
+    A2aClient::new(&card, &Preference::default(), &credentials, &http)
         .map_err(|error| error.to_string())
 }
 

@@ -8,7 +8,6 @@ use nuncio_client::{
     auth::{Authorizer, Bearer},
     peer::{self, Connect, PeerError, Program},
 };
-use nuncio_engine::Level;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
@@ -150,11 +149,11 @@ impl Place {
     }
 
     /// How to get there.
-    pub(super) fn dial(&self, authorizer: Option<Arc<dyn Authorizer>>, log: Level) -> Dial {
+    pub(super) fn dial(&self, authorizer: Option<Arc<dyn Authorizer>>) -> Dial {
         let place = self.clone();
         Arc::new(move || {
             let place = place.clone();
-            let options = Connect { authorizer: authorizer.clone(), log_level: Some(log), ..Connect::default() };
+            let options = Connect { authorizer: authorizer.clone(), ..Connect::default() };
             Box::pin(async move {
                 let there = match place {
                     // All that a server has is at its MCP endpoint: agents, questions to models, logs, tools.

@@ -84,7 +84,7 @@ impl Look {
 /// Makes lines, and remembers what of a text is not a whole line yet.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    pub(super) look: Look,
+    look: Look,
     open: HashMap<u32, Open>,
 }
 
@@ -96,6 +96,10 @@ struct Open {
 }
 
 impl Lines {
+    pub(super) fn new(look: Look) -> Self {
+        Self { look, open: HashMap::new() }
+    }
+
     /// The lines of something.
     pub(super) fn of(&mut self, shown: &Shown<'_>) -> Vec<String> {
         match shown {

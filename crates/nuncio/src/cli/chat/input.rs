@@ -77,14 +77,16 @@ impl Input {
         Self { wanted, typed }
     }
 
-    /// These lines, and then the end.
-    pub(super) fn of(lines: Vec<String>) -> Self {
+    /// One command and then the end. What is asked meanwhile is read from the standard input.
+    pub(super) fn after(command: String) -> Self {
         let (wanted, wants) = channel::channel::<Wanted>();
         let (send, typed) = mpsc::unbounded_channel();
         thread::spawn(move || {
-            let mut lines = lines.into_iter();
-            for _ in wants {
-                if send.send(lines.next().map_or(Typed::End, Typed::Line)).is_err() {
+            let mut command = Some(command);
+            let mut lines = io::stdin().lines();
+            for wanted in wants {
+                let line = if wanted.command { command.take() } else { lines.next().and_then(Result::ok) };
+                if send.send(line.map_or(Typed::End, Typed::Line)).is_err() {
                     return;
                 }
             }

@@ -66,16 +66,11 @@ impl Screen {
     }
 
     fn new(kind: Kind, level: Level, colour: bool) -> Self {
-        let lines = Lines { look: Look { colour }, ..Lines::default() };
-        Self { lines, kind, level, told: HashMap::new(), broken: false }
+        Self { lines: Lines::new(Look { colour }), kind, level, told: HashMap::new(), broken: false }
     }
 
     pub(super) fn is_terminal(&self) -> bool {
         matches!(self.kind, Kind::Terminal(_))
-    }
-
-    pub(super) fn is_json(&self) -> bool {
-        matches!(self.kind, Kind::Json)
     }
 
     /// Shows something. `watched`: whether somebody looks at this run now, rather than at the prompt.

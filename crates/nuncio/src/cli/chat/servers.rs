@@ -133,7 +133,8 @@ pub(super) struct Server {
     pub(super) away: Option<String>,
     /// Whether it was ever heard of.
     pub(super) known: bool,
-    pub(super) touch: Touch,
+    /// Dropped with it.
+    pub(super) _touch: Touch,
     /// Where it is, without the path of its MCP endpoint; nowhere, where it is a program.
     pub(super) base: Option<String>,
     /// Who we are to it.
