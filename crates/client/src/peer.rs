@@ -197,12 +197,35 @@ impl Call {
     /// Answers a question. An error says that the answer was not taken; the question is open still, unless the
     /// error is [`PeerError::Gone`].
     pub async fn answer(&self, question: &str, answer: Answer) -> Result<(), PeerError> {
+        self.orders().answer(question, answer).await
+    }
+
+    /// Stops the work. Returns when the peer has been told; the end comes as any other.
+    pub async fn cancel(&self) -> Result<(), PeerError> {
+        self.orders().cancel().await
+    }
+
+    /// What answers and cancels while somebody else waits for what happens next.
+    pub fn orders(&self) -> Orders {
+        Orders { orders: self.orders.clone() }
+    }
+}
+
+/// The way to order something of a call, beside whoever follows it.
+#[derive(Debug, Clone)]
+pub struct Orders {
+    orders: mpsc::Sender<Order>,
+}
+
+impl Orders {
+    /// As [`Call::answer`].
+    pub async fn answer(&self, question: &str, answer: Answer) -> Result<(), PeerError> {
         let (taken, said) = oneshot::channel();
         let order = Order::Answer { question: question.into(), answer, taken };
         self.order(order, said).await
     }
 
-    /// Stops the work. Returns when the peer has been told; the end comes as any other.
+    /// As [`Call::cancel`].
     pub async fn cancel(&self) -> Result<(), PeerError> {
         let (told, said) = oneshot::channel();
         self.order(Order::Cancel { told }, said).await
@@ -246,6 +269,12 @@ pub trait Peer: Send + Sync + 'static {
     /// Goes on with a call that was begun by this process or by another. [`PeerError::Gone`] when there is no way
     /// back to it.
     async fn resume(&self, handle: &Handle) -> Result<Call, PeerError>;
+
+    /// What leads back to a task that somebody began, by its id: to all that it said from its beginning, as far as
+    /// the protocol knows it. [`PeerError::Unsupported`] where tasks are not found by their ids.
+    async fn handle(&self, task: &str) -> Result<Handle, PeerError> {
+        Err(PeerError::Unsupported(format!("task {task} cannot be found by its id here")))
+    }
 
     /// Lets go of connections and child processes. Calls that go on end with an error.
     async fn close(&self);

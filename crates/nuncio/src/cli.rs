@@ -7,6 +7,7 @@ mod agents;
 mod audit;
 mod batch;
 mod card;
+mod chat;
 mod connection;
 mod desk;
 mod error;
@@ -54,6 +55,8 @@ enum Command {
     Mcp(serve::Flags),
     /// Send a message to an agent, to start a task or to go on with one
     Send(send::Flags),
+    /// Talk to agents and servers from this terminal
+    Chat(chat::Flags),
     /// Look at tasks, follow them, cancel them
     #[command(subcommand)]
     Task(task::Command),
@@ -100,6 +103,7 @@ impl Command {
         match self {
             Self::Serve(_) | Self::Mcp(_) | Self::Store(_) => Format::Text,
             Self::Send(flags) => flags.agent.output.format,
+            Self::Chat(flags) => flags.format,
             Self::Task(command) => command.agent().output.format,
             Self::Card(command) => command.agent().output.format,
             Self::Push(command) => command.format(),
@@ -129,6 +133,7 @@ impl Command {
                 Self::Serve(flags) => serve::run(&flags).await,
                 Self::Mcp(flags) => mcp::run(&flags).await,
                 Self::Send(flags) => done(send::run(flags).await),
+                Self::Chat(flags) => flags.run().await,
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),
                 Self::Push(command) => done(command.run().await),
