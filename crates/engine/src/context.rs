@@ -413,11 +413,6 @@ impl TaskContext {
         again
     }
 
-    /// W3C `traceparent` of the request that made the task.
-    pub fn trace(&self) -> Option<&str> {
-        self.run.trace.as_deref()
-    }
-
     /// Asks those who follow the task on this node to go away and come again for more, where their protocol
     /// knows how: work that is quiet for long need not hold their connections.
     pub async fn let_go(&self) -> Result<(), AgentError> {
