@@ -1,4 +1,6 @@
 //! The MCP peer: against nuncio's own server, and against servers that misbehave in exact ways.
 
+mod coming_back;
+mod proxy;
 mod real;
 mod stage;
