@@ -73,7 +73,8 @@ impl Stage {
 
     /// How many tasks have not ended.
     pub(super) async fn at_work(&self) -> usize {
-        let listed = self.engine.list(&Caller::local(), List { page_size: 100, ..List::default() }).await.unwrap();
+        let listed =
+            self.engine.list(&Caller::local(), List { page_size: 100, ..List::default() }).await.unwrap();
         listed.tasks.iter().filter(|task| !task.state.is_terminal()).count()
     }
 
