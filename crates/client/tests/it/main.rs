@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod a2a;
+mod mcp;
 mod oauth;
 mod outbound;
 mod peer;
