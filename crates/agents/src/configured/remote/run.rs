@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use nuncio_client::peer::{Call, Ended, Handle, Happened, PeerError};
 use nuncio_engine::{
     AgentError, Answer, Message, Outcome, Part, Role, TaskContext, question::Question, task::State,
 };
@@ -166,28 +167,23 @@ impl Attempt<'_> {
     }
 
     /// The task was canceled while it waited: so is the call. How that ends there is how it ends here.
-    async fn stop(
-        &self,
-        live: Option<Live>,
-        handle: Option<&nuncio_client::peer::Handle>,
-    ) -> Result<End, AgentError> {
-        use nuncio_client::peer::Happened;
-        let mut call = match (live, handle) {
-            (Some(live), _) => live.call,
-            (None, Some(handle)) => {
-                self.there.peer().resume(handle).await.map_err(|_| AgentError::Canceled)?
-            }
-            (None, None) => return Err(AgentError::Canceled),
+    async fn stop(&self, live: Option<Live>, handle: Option<&Handle>) -> Result<End, AgentError> {
+        let waited = match live {
+            Some(live) => stopped(live.call).await,
+            None => Err(PeerError::Gone("the call is not here".into())),
         };
-        if let Err(error) = call.cancel().await {
-            tracing::warn!(task = %self.cx.task_id(), %error, "the other side could not be told to stop");
-            return Err(AgentError::Canceled);
-        }
-        loop {
-            match call.next().await {
-                Ok(Happened::Ended(ended)) => return Ok(End::Outcome(outcome(ended.state, ended.message))),
-                Ok(_) => {}
-                Err(_) => return Err(AgentError::Canceled),
+        let ended = match (waited, handle) {
+            (Err(_), Some(handle)) => match self.there.peer().resume(handle).await {
+                Ok(call) => stopped(call).await,
+                Err(error) => Err(error),
+            },
+            (waited, _) => waited,
+        };
+        match ended {
+            Ok(ended) => Ok(End::Outcome(outcome(ended.state, ended.message))),
+            Err(error) => {
+                tracing::warn!(task = %self.cx.task_id(), %error, "the other side could not be told to stop");
+                Err(AgentError::Canceled)
             }
         }
     }
@@ -203,6 +199,16 @@ impl Attempt<'_> {
 
     fn named(&self, step: &str) -> String {
         if self.nth == 1 { step.to_owned() } else { format!("{step}:{}", self.nth) }
+    }
+}
+
+/// Stops a call and waits for its end.
+async fn stopped(mut call: Call) -> Result<Ended, PeerError> {
+    call.cancel().await?;
+    loop {
+        if let Happened::Ended(ended) = call.next().await? {
+            return Ok(ended);
+        }
     }
 }
 
