@@ -34,6 +34,7 @@ pub trait Living: Send + Sync + 'static {
 pub fn make(spec: &AgentSpec) -> Result<Made, SpecError> {
     match &spec.kind {
         Kind::A2a(own) => remote::a2a(spec, own),
+        Kind::Mcp(own) => remote::mcp(spec, own),
         _ => Err(spec.wrong("kind", "not made yet")),
     }
 }

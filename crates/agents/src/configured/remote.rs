@@ -22,14 +22,15 @@ use async_trait::async_trait;
 use nuncio_client::{
     a2a::{A2aOptions, A2aPeer},
     auth::{Authorizer, Bearer},
+    mcp::{McpOptions, McpPeer},
     peer::{Offer, Peer, Protocol},
 };
 use nuncio_engine::{Agent, AgentError, Outcome, Probe, Profile, TaskContext};
-use nuncio_wire::a2a::Dialect;
+use nuncio_wire::{a2a::Dialect, mcp::Version};
 
 use super::{
     AgentSpec, Made, SpecError,
-    spec::{A2aSpec, Lost},
+    spec::{A2aSpec, Lost, McpSpec},
 };
 
 /// How long others may be away.
@@ -99,6 +100,25 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<Made, SpecError> {
     };
     let peer = Arc::new(A2aPeer::new(own.url.clone(), options));
     Ok(Remote { lost: own.lost, ..Remote::new(peer) }.make(spec))
+}
+
+/// An agent of kind `mcp`.
+pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
+    let place = own.place().map_err(|why| spec.wrong("command", why))?;
+    let version = match own.revision.as_deref() {
+        None => None,
+        Some(revision) => match Version::parse(revision) {
+            Some(version) => Some(version),
+            None => {
+                let known: Vec<_> = Version::ALL.iter().map(|version| version.name()).collect();
+                let why = format!("expected one of {}, not {revision:?}", known.join(", "));
+                return Err(spec.wrong("revision", why));
+            }
+        },
+    };
+    let authorizer = authorizer(own.token.as_ref());
+    let peer = Arc::new(McpPeer::new(place, McpOptions { version, authorizer, ..McpOptions::default() }));
+    Ok(Remote { lost: own.lost, tools: own.tools.clone(), ..Remote::new(peer) }.make(spec))
 }
 
 fn authorizer(token: Option<&String>) -> Option<Arc<dyn Authorizer>> {
