@@ -5,6 +5,7 @@
 mod llm;
 mod process;
 mod protocol;
+pub mod remote;
 pub mod spec;
 
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub fn make(spec: &AgentSpec) -> Result<Made, SpecError> {
     let made = |agent: Arc<dyn Agent>| Made { agent, living: None };
     match &spec.kind {
         Kind::Process(process) => Ok(made(Arc::new(ProcessAgent::new(spec, process)?))),
+        Kind::A2a(own) => remote::a2a(spec, own),
+        Kind::Mcp(own) => remote::mcp(spec, own),
         Kind::Llm(llm) => llm::make(spec, llm),
         _ => Err(spec.wrong("kind", "not made yet")),
     }

@@ -574,8 +574,10 @@ pub struct Chunk {
     description: Option<String>,
     parts: Vec<Part>,
     last: bool,
-    anew: bool,
     metadata: Option<Metadata>,
+    extensions: Vec<String>,
+    /// Whether it replaces what is there.
+    anew: bool,
 }
 
 impl Chunk {
@@ -591,7 +593,23 @@ impl Chunk {
 
     /// Parts for the artifact of that id.
     pub fn parts(id: impl Into<String>, parts: Vec<Part>) -> Self {
-        Self { id: id.into(), name: None, description: None, parts, last: false, anew: false, metadata: None }
+        Self {
+            id: id.into(),
+            name: None,
+            description: None,
+            parts,
+            last: false,
+            metadata: None,
+            extensions: vec![],
+            anew: false,
+        }
+    }
+
+    /// A piece of somebody else's artifact, as it came. Unless it appends it replaces what is there, also what an
+    /// earlier step of the same line of work has written.
+    pub fn from_elsewhere(chunk: ArtifactChunk) -> Self {
+        let ArtifactChunk { id, parts, append, last, name, description, metadata, extensions, index: _ } = chunk;
+        Self { id, name, description, parts, last, metadata, extensions, anew: !append }
     }
 
     /// Names the artifact.
@@ -643,7 +661,7 @@ impl Chunk {
             name: self.name,
             description: self.description,
             metadata: self.metadata,
-            extensions: vec![],
+            extensions: self.extensions,
         })
     }
 }

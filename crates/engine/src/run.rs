@@ -554,12 +554,17 @@ fn outer_scope(scope: &str) -> &str {
     scope.rsplit_once('/').map_or("", |(outer, _)| outer)
 }
 
+/// The line of work that a step belongs to; a line that is no step is its own.
+fn line_of(scope: &str) -> &str {
+    scope.split_once('#').map_or(scope, |(line, _)| line)
+}
+
 /// The task's artifacts by position, while the lock is held.
 pub(crate) struct Artifacts<'a>(&'a mut Vec<(String, Option<String>)>);
 
 impl Artifacts<'_> {
-    /// The position of an artifact that this scope writes. `anew`: nothing of what others wrote there stays, so that
-    /// it is theirs no longer.
+    /// The position of an artifact that this scope writes. `anew`: it replaces what is there; then it may have
+    /// been written by an earlier step of the same line, which has ended and is not redone.
     pub(crate) fn place(&mut self, id: &str, scope: &str, anew: bool) -> Result<u32, AgentError> {
         let index = match self.0.iter().position(|(known, _)| known == id) {
             Some(index) => index,
@@ -571,7 +576,7 @@ impl Artifacts<'_> {
         let writer = &mut self.0[index].1;
         match writer {
             Some(writer) if writer == scope => {}
-            Some(writer) if anew => scope.clone_into(writer),
+            Some(writer) if anew && line_of(writer) == line_of(scope) => scope.clone_into(writer),
             // A step that is redone replaces what it wrote, so nobody else may have written there.
             Some(writer) => {
                 return Err(AgentError::Misuse(format!(
