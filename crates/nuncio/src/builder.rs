@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Catalog, Options, Surface, outbox::OutboxOptions};
 use nuncio_flows::{Flows, FlowsOptions};
 use nuncio_server::ServerOptions;
@@ -44,6 +45,7 @@ pub struct Nuncio {
     pub(crate) surface: Arc<Surface>,
     pub(crate) flows: Option<Arc<Flows>>,
     pub(crate) security: SecurityOptions,
+    pub(crate) model: Option<ModelOptions>,
 }
 
 impl Default for Nuncio {
@@ -69,6 +71,7 @@ impl Nuncio {
             surface: Arc::default(),
             flows: None,
             security: SecurityOptions::default(),
+            model: None,
         }
     }
 
@@ -98,6 +101,13 @@ impl Nuncio {
     #[must_use]
     pub fn flows(mut self, options: FlowsOptions) -> Self {
         self.flows = Some(Arc::new(Flows::new(options)));
+        self
+    }
+
+    /// A model that answers what agents ask of their caller's model, where the caller has none.
+    #[must_use]
+    pub fn model(mut self, options: ModelOptions) -> Self {
+        self.model = Some(options);
         self
     }
 

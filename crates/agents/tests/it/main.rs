@@ -5,7 +5,10 @@
 mod bench;
 mod built_in;
 mod echo;
+mod llm;
 mod long_running;
 mod research;
 mod server;
+#[path = "../../../client/tests/it/stand_in.rs"]
+mod stand_in;
 mod travel;

@@ -132,6 +132,10 @@ pub(super) fn server(config: Config) -> Nuncio {
         .server_options(server)
         .flows(config.flows)
         .security(config.security);
+    let nuncio = match config.model.map(|model| model.options()) {
+        Some(model) => nuncio.model(model),
+        None => nuncio,
+    };
     match config.default_agent {
         Some(name) => nuncio.default_agent(name),
         None => nuncio,
