@@ -16,7 +16,9 @@ mod talk;
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use async_trait::async_trait;
 use http::{HeaderMap, HeaderValue, header};
+use nuncio_engine::Sampler;
 
 pub use self::{
     asking::{Asking, Happening},
@@ -234,6 +236,13 @@ impl Model {
             true => Err(ModelError::Answer(format!("it has no text in it ({})", said.stop))),
             false => Ok(said.text),
         }
+    }
+}
+
+#[async_trait]
+impl Sampler for Model {
+    async fn sample(&self, prompt: &str, system: Option<&str>, max_tokens: u32) -> Result<String, String> {
+        self.complete(system, prompt, max_tokens).await.map_err(|error| error.to_string())
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use nuncio_agents::{Fleet, configured::AgentSpec};
+use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Catalog, Options, Surface, catalog::CatalogError, outbox::OutboxOptions};
 use nuncio_flows::{Flows, FlowsOptions};
 use nuncio_server::ServerOptions;
@@ -47,6 +48,7 @@ pub struct Nuncio {
     pub(crate) flows: Option<Arc<Flows>>,
     pub(crate) security: SecurityOptions,
     pub(crate) otlp: OtlpOptions,
+    pub(crate) model: Option<ModelOptions>,
 }
 
 impl Default for Nuncio {
@@ -74,6 +76,7 @@ impl Nuncio {
             flows: None,
             security: SecurityOptions::default(),
             otlp: OtlpOptions::default(),
+            model: None,
         }
     }
 
@@ -111,6 +114,13 @@ impl Nuncio {
     #[must_use]
     pub fn flows(mut self, options: FlowsOptions) -> Self {
         self.flows = Some(Arc::new(Flows::new(options)));
+        self
+    }
+
+    /// A model that answers what agents ask of their caller's model, where the caller has none.
+    #[must_use]
+    pub fn model(mut self, options: ModelOptions) -> Self {
+        self.model = Some(options);
         self
     }
 

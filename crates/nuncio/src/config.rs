@@ -18,7 +18,7 @@ use std::{
 };
 
 use nuncio::{
-    FlowsOptions, OtlpOptions, PostgresOptions, SecurityOptions, ServerOptions, StorePlace,
+    FlowsOptions, ModelOptions, OtlpOptions, PostgresOptions, Provider, SecurityOptions, ServerOptions, StorePlace,
     engine::{AccessOptions, Options, outbox::OutboxOptions},
 };
 
@@ -52,6 +52,27 @@ pub(crate) struct Config {
     pub(crate) redact: Vec<String>,
     /// Agents that are made of configuration.
     pub(crate) agents: AgentTables,
+    pub(crate) model: Option<ModelConfig>,
+}
+
+/// A model of the server's own, which is asked where callers have none.
+#[derive(Debug, Clone)]
+pub(crate) struct ModelConfig {
+    pub(crate) provider: Provider,
+    pub(crate) name: String,
+    pub(crate) base_url: Option<String>,
+    pub(crate) key_variable: Option<String>,
+}
+
+impl ModelConfig {
+    /// How to ask it, with the key that the environment has.
+    pub(crate) fn options(&self) -> ModelOptions {
+        let key = self.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
+        if let (Some(name), None) = (&self.key_variable, &key) {
+            tracing::warn!("model.key-variable: the variable {name} of the environment is not set");
+        }
+        ModelOptions { url: self.base_url.clone(), key, ..ModelOptions::of(self.provider, &self.name) }
+    }
 }
 
 /// Where tasks are kept, if not in the data folder.
@@ -107,6 +128,7 @@ impl Default for Config {
             otlp: OtlpOptions::default(),
             redact: vec![],
             agents: AgentTables::default(),
+            model: None,
         }
     }
 }
@@ -232,6 +254,16 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
 
 /// Looks at settings that mean something only together.
 fn complete(config: &Config, sources: &BTreeMap<&'static str, Source>) -> Result<(), ConfigError> {
+    if config.model.as_ref().is_some_and(|model| model.name.is_empty()) {
+        let set = ["model.provider", "model.base-url", "model.key-variable"];
+        let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or("model.name");
+        let from = sources.get(key).cloned().unwrap_or(Source::Default);
+        return Err(ConfigError::Value {
+            key,
+            from,
+            why: "a model has model.name as well: set it, too".into(),
+        });
+    }
     let Some(model) = &config.flows.sparc.model else { return Ok(()) };
     let missing = match (model.url.is_empty(), model.name.is_empty()) {
         (true, _) => "sparc.model-url",

@@ -36,6 +36,9 @@ pub enum StartError {
     /// What was set about who may call cannot be used.
     #[error("{0}")]
     Security(String),
+    /// The server's own model cannot be used.
+    #[error("the model cannot be used: {0}")]
+    Model(String),
     /// The folder for the server's own files cannot be used.
     #[error("cannot use {}: {source}", path.display())]
     DataDir {

@@ -16,9 +16,10 @@ use std::{
 use nuncio_agents::Fleet;
 use nuncio_client::{
     address::AddressPolicy,
+    model::{Model, ModelOptions},
     outbound::{Outbound, OutboundOptions},
 };
-use nuncio_engine::{Engine, Parts, clock::SystemClock, outbox::Outbox, store::Store};
+use nuncio_engine::{Engine, Parts, Sampler, clock::SystemClock, outbox::Outbox, store::Store};
 use nuncio_server::{Server, ServerOptions, push::HttpCourier, signature::SigningSecret};
 use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
 use tokio::{
@@ -85,6 +86,7 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     parts.tracer = tracer;
     let check = Arc::clone(&courier);
     parts.check_webhook = Box::new(move |hook| check.check_config(hook).map_err(|error| error.to_string()));
+    parts.sampler = nuncio.model.as_ref().map(own_model).transpose()?;
     let engine = Engine::start(parts).await?;
     if let Some(flows) = &nuncio.flows {
         if secured {
@@ -108,6 +110,20 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
             fleet.close().await;
             Err(error)
         }
+    }
+}
+
+/// The model that is asked where callers have none.
+fn own_model(options: &ModelOptions) -> Result<Arc<dyn Sampler>, StartError> {
+    if options.key.is_none() && options.url.is_none() && options.provider.needs_key() {
+        let name = options.provider.name();
+        return Err(StartError::Model(format!(
+            "{name} answers nobody without a key: set model.key-variable"
+        )));
+    }
+    match Model::new(options) {
+        Ok(model) => Ok(Arc::new(model)),
+        Err(error) => Err(StartError::Model(error.to_string())),
     }
 }
 

@@ -5,8 +5,11 @@
 mod bench;
 mod built_in;
 mod echo;
+mod llm;
 mod long_running;
 mod remote;
 mod research;
 mod server;
+#[path = "../../../client/tests/it/stand_in.rs"]
+mod stand_in;
 mod travel;

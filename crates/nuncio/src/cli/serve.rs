@@ -147,6 +147,10 @@ pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
         .flows(config.flows)
         .security(config.security)
         .otlp(otlp(config.otlp));
+    let nuncio = match config.model.map(|model| model.options()) {
+        Some(model) => nuncio.model(model),
+        None => nuncio,
+    };
     Ok(match config.default_agent {
         Some(name) => nuncio.default_agent(name),
         None => nuncio,

@@ -3,12 +3,12 @@
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use nuncio::{
-    AuthMode,
+    AuthMode, Provider, UnknownProvider,
     engine::{AuditLevel, Grants, Kind, guard::RateError, redact::Redactor},
     flows::sparc::SparcModel,
 };
 
-use super::{Config, LogFormat, StoreUrl};
+use super::{Config, LogFormat, ModelConfig, StoreUrl};
 use crate::duration;
 
 /// One thing that an operator may set.
@@ -246,6 +246,19 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("memory.export-bytes", whole, "Bytes of values on one page of an export", flows.memory.export_bytes),
     field!("memory.import-bytes", whole, "Bytes that one import takes", flows.memory.import_bytes),
 
+    row("model.provider", Shape::Text, "NAME", "Whose API the server's own model speaks, which is asked where a caller has none: openai (and whoever speaks like it), anthropic, gemini or ollama",
+        |config| config.model.as_ref().map(|model| model.provider.name().into()),
+        |config, text| text.parse().map(|provider| own_model(config).provider = provider).map_err(|error: UnknownProvider| error.to_string())),
+    row("model.name", Shape::Text, "NAME", "The name of that model",
+        |config| config.model.as_ref().map(|model| model.name.clone()),
+        |config, text| { own_model(config).name = text.into(); Ok(()) }),
+    row("model.base-url", Shape::Text, "URL", "Where it is, if not where its provider is",
+        |config| config.model.as_ref().and_then(|model| model.base_url.clone()),
+        |config, text| public_url(text).map(|url| own_model(config).base_url = Some(url))),
+    row("model.key-variable", Shape::Text, "NAME", "The environment variable that holds its key",
+        |config| config.model.as_ref().and_then(|model| model.key_variable.clone()),
+        |config, text| { own_model(config).key_variable = Some(text.into()); Ok(()) }),
+
     row("sparc.test-command", Shape::Lines, "WORDS", "The command that decides whether refinement has passed, with its arguments; without one it cannot pass",
         |config| Some(config.flows.sparc.test_command.as_ref().map(|words| words.join("\n")).unwrap_or_default()),
         |config, text| { config.flows.sparc.test_command = words(text); Ok(()) }),
@@ -324,7 +337,18 @@ fn words(text: &str) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// The model that is being set, which is made of several settings.
+/// The server's own model that is being set, which is made of several settings.
+fn own_model(config: &mut Config) -> &mut ModelConfig {
+    let unset = || ModelConfig {
+        provider: Provider::OpenAi,
+        name: String::new(),
+        base_url: None,
+        key_variable: None,
+    };
+    config.model.get_or_insert_with(unset)
+}
+
+/// The model of SPARC that is being set, likewise.
 fn model(config: &mut Config) -> &mut SparcModel {
     let unset = || SparcModel { url: String::new(), name: String::new(), key_variable: None };
     config.flows.sparc.model.get_or_insert_with(unset)
