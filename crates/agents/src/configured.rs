@@ -2,6 +2,7 @@
 //!
 //! `spec.rs` is what a table `[[agent]]` says, checked; each kind has a file that makes an agent of it.
 
+mod http;
 mod process;
 mod protocol;
 pub mod spec;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use nuncio_engine::Agent;
 
-use self::process::ProcessAgent;
+use self::{http::HttpAgent, process::ProcessAgent};
 
 pub use self::spec::{AgentSpec, Kind, SpecError};
 
@@ -38,6 +39,7 @@ pub fn make(spec: &AgentSpec) -> Result<Made, SpecError> {
     let made = |agent: Arc<dyn Agent>| Made { agent, living: None };
     match &spec.kind {
         Kind::Process(process) => Ok(made(Arc::new(ProcessAgent::new(spec, process)?))),
+        Kind::Http(http) => Ok(made(Arc::new(HttpAgent::new(spec, http)?))),
         _ => Err(spec.wrong("kind", "not made yet")),
     }
 }
