@@ -2,6 +2,7 @@
 //!
 //! `spec.rs` is what a table `[[agent]]` says, checked; each kind has a file that makes an agent of it.
 
+mod http;
 mod llm;
 mod process;
 mod protocol;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use nuncio_engine::Agent;
 
-use self::process::ProcessAgent;
+use self::{http::HttpAgent, process::ProcessAgent};
 
 pub use self::spec::{AgentSpec, Kind, SpecError};
 
@@ -40,9 +41,9 @@ pub fn make(spec: &AgentSpec) -> Result<Made, SpecError> {
     let made = |agent: Arc<dyn Agent>| Made { agent, living: None };
     match &spec.kind {
         Kind::Process(process) => Ok(made(Arc::new(ProcessAgent::new(spec, process)?))),
+        Kind::Http(http) => Ok(made(Arc::new(HttpAgent::new(spec, http)?))),
         Kind::A2a(own) => remote::a2a(spec, own),
         Kind::Mcp(own) => remote::mcp(spec, own),
         Kind::Llm(llm) => llm::make(spec, llm),
-        _ => Err(spec.wrong("kind", "not made yet")),
     }
 }

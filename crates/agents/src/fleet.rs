@@ -11,10 +11,7 @@ use std::{
 };
 
 use nuncio_engine::{Agent, Engine, catalog::CatalogError};
-use tokio::{
-    sync::{Mutex, MutexGuard},
-    task::JoinHandle,
-};
+use tokio::{sync::Mutex, task::JoinHandle};
 
 use crate::configured::{self, AgentSpec, Living, Made, SpecError};
 
@@ -23,8 +20,15 @@ use crate::configured::{self, AgentSpec, Living, Made, SpecError};
 pub struct Fleet(Arc<Inner>);
 
 struct Inner {
-    members: Mutex<BTreeMap<String, Member>>,
+    members: Mutex<Members>,
     engine: OnceLock<Engine>,
+}
+
+#[derive(Default)]
+struct Members {
+    by_name: BTreeMap<String, Member>,
+    /// The server stops: nothing is changed any more.
+    closed: bool,
 }
 
 /// One agent, and the table that it was made of.
@@ -82,28 +86,27 @@ impl fmt::Display for Applied {
 impl Fleet {
     /// Makes all of them. Nothing is started yet.
     pub fn new(specs: Vec<AgentSpec>) -> Result<Self, SpecError> {
-        let mut members = BTreeMap::new();
+        let mut members = Members::default();
         for spec in unique(specs)? {
-            members.insert(spec.name.clone(), Member::new(spec)?);
+            members.by_name.insert(spec.name.clone(), Member::new(spec)?);
         }
         Ok(Self(Arc::new(Inner { members: Mutex::new(members), engine: OnceLock::new() })))
     }
 
     /// The agents, for the catalog of an engine that has not started yet.
     pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
-        // Nobody else holds the lock before the start.
-        let members = self.0.members.try_lock();
-        members
-            .map(|members| members.values().map(|member| Arc::clone(&member.agent)).collect())
-            .unwrap_or_default()
+        self.of_each(|member| Arc::clone(&member.agent))
     }
 
     /// The tables that they were made of, in the same order.
     pub fn specs(&self) -> Vec<AgentSpec> {
-        let members = self.0.members.try_lock();
-        members
-            .map(|members| members.values().map(|member| member.spec.clone()).collect())
-            .unwrap_or_default()
+        self.of_each(|member| member.spec.clone())
+    }
+
+    fn of_each<T>(&self, what: impl Fn(&Member) -> T) -> Vec<T> {
+        // Nobody else holds the lock before the start.
+        let Ok(members) = self.0.members.try_lock() else { return vec![] };
+        members.by_name.values().map(what).collect()
     }
 
     /// Watches them, from now on and once.
@@ -112,7 +115,7 @@ impl Fleet {
             return;
         }
         let mut members = self.0.members.lock().await;
-        for member in members.values_mut() {
+        for member in members.by_name.values_mut() {
             self.watch(member);
         }
     }
@@ -122,9 +125,12 @@ impl Fleet {
         let specs = unique(specs)?;
         let mut members = self.0.members.lock().await;
         let mut applied = Applied::default();
+        if members.closed {
+            return Ok(applied);
+        }
         let mut made = vec![];
         for spec in &specs {
-            match members.get(&spec.name) {
+            match members.by_name.get(&spec.name) {
                 Some(member) if member.spec == *spec => continue,
                 Some(_) => applied.replaced.push(spec.name.clone()),
                 None => {
@@ -134,7 +140,7 @@ impl Fleet {
             }
             made.push(Member::new(spec.clone())?);
         }
-        let gone = members.keys().filter(|name| !specs.iter().any(|spec| spec.name == **name));
+        let gone = members.by_name.keys().filter(|name| !specs.iter().any(|spec| spec.name == **name));
         applied.removed = gone.cloned().collect();
         self.may_go(&members, &applied.removed)?;
         if let Some(engine) = self.0.engine.get() {
@@ -142,10 +148,10 @@ impl Fleet {
             engine.catalog().change(put, &applied.removed)?;
         }
         let names = applied.replaced.iter().chain(&applied.removed);
-        let old: Vec<Member> = names.filter_map(|name| members.remove(name)).collect();
+        let old: Vec<Member> = names.filter_map(|name| members.by_name.remove(name)).collect();
         for mut member in made {
             self.watch(&mut member);
-            members.insert(member.spec.name.clone(), member);
+            members.by_name.insert(member.spec.name.clone(), member);
         }
         drop(members);
         for member in old {
@@ -156,7 +162,11 @@ impl Fleet {
 
     /// Lets go of what they hold. They are of no use afterwards.
     pub async fn close(&self) {
-        let members = std::mem::take(&mut *self.0.members.lock().await);
+        let members = {
+            let mut members = self.0.members.lock().await;
+            members.closed = true;
+            std::mem::take(&mut members.by_name)
+        };
         for member in members.into_values() {
             member.close().await;
         }
@@ -171,17 +181,15 @@ impl Fleet {
     }
 
     /// The agent at the root cannot go: its address would lead nowhere.
-    fn may_go(
-        &self,
-        members: &MutexGuard<'_, BTreeMap<String, Member>>,
-        removed: &[String],
-    ) -> Result<(), SpecError> {
+    fn may_go(&self, members: &Members, removed: &[String]) -> Result<(), SpecError> {
         let default = self.0.engine.get().and_then(|engine| engine.catalog().default_agent());
-        let Some(default) = default else { return Ok(()) };
-        match removed.iter().find(|name| **name == default.profile.name).and_then(|name| members.get(name)) {
-            Some(member) => Err(member
-                .spec
-                .wrong("name", "it is the default agent, which cannot go while the server runs")),
+        let Some(default) = default.filter(|default| removed.contains(&default.profile.name)) else {
+            return Ok(());
+        };
+        match members.by_name.get(&default.profile.name) {
+            Some(member) => {
+                Err(member.spec.wrong("name", "it is the default agent, which stays while the server runs"))
+            }
             None => Ok(()),
         }
     }
@@ -197,7 +205,7 @@ impl Fleet {
                 let Some(fleet) = fleet.upgrade() else { return };
                 // Under the lock, so that an agent that was replaced meanwhile does not come back.
                 let mut members = fleet.members.lock().await;
-                let Some(member) = members.get_mut(&name) else { return };
+                let Some(member) = members.by_name.get_mut(&name) else { return };
                 if !member.living.as_ref().is_some_and(|own| Arc::ptr_eq(own, &living)) {
                     return;
                 }
@@ -238,3 +246,6 @@ fn unique(specs: Vec<AgentSpec>) -> Result<Vec<AgentSpec>, SpecError> {
     }
     Ok(specs)
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,12 @@
 mod bench;
 mod built_in;
 mod echo;
+mod fleet;
+mod http;
 mod llm;
 mod long_running;
+mod process;
+mod program;
 mod remote;
 mod research;
 mod server;
