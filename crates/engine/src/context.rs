@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::{
     access::Caller,
     agent::AgentError,
+    clock::Timestamp,
     commands::{pass_on::passed_on, submit::Submit},
     content::{Message, Part, Role},
     engine::Engine,
@@ -27,7 +28,7 @@ use crate::{
     journal::Record,
     question::{Answer, Ask, Question},
     run::{Artifacts, Run, Wait},
-    task::{Task, TaskId},
+    task::{State, Task, TaskId},
 };
 
 /// A sleep that is longer than this gives the task back to the store, to be run again when it is over.
@@ -139,6 +140,21 @@ impl TaskContext {
             return Ok(());
         }
         self.run.skip_chunk(&id, scope)
+    }
+
+    /// Adds to an artifact that several lines of work write, in the order in which it happens. Each line's own words
+    /// are in it once; a step cannot write it, because a step that is redone begins its artifacts anew.
+    pub async fn add(&self, chunk: Chunk) -> Result<(), AgentError> {
+        let id = chunk.id.clone();
+        let size = chunk.size();
+        let write = |artifacts: &mut Artifacts<'_>| {
+            let (index, known) = artifacts.shared_index(&id)?;
+            Ok(chunk.event(index, known))
+        };
+        if self.emit_or_skip(&id, size, write).await? {
+            return Ok(());
+        }
+        self.run.skip_shared(&id)
     }
 
     async fn emit(&self, kind: &str, size: usize, event: Event) -> Result<(), AgentError> {
@@ -262,24 +278,79 @@ impl TaskContext {
 
     /// Gives a piece of work to another agent of this server, as a task of its own, and waits for its end.
     /// What that one asks is asked here. When this task is canceled, so is that one.
-    pub async fn call(&self, agent: &str, mut input: Message) -> Result<Task, AgentError> {
+    pub async fn call(&self, agent: &str, input: Message) -> Result<Task, AgentError> {
         let (at, _occupied) = self.place()?;
-        if let Some(task) = self.run.replayed(|replay| replay.called(&at, agent))? {
-            return Ok(task);
+        match self.run.replayed(|replay| replay.called(&at, agent))? {
+            Some(Ok(task)) => return Ok(*task),
+            Some(Err(why)) => return Err(AgentError::Failed(why)),
+            None => {}
         }
+        match self.called(&at, agent, input, None).await? {
+            Ok(task) => Ok(task),
+            Err(error) => Err(AgentError::failed(error)),
+        }
+    }
+
+    /// The same, until a time at which that task is canceled; and where it is not taken, that is kept as its end is.
+    /// The time is part of what has to be the same after a restart: take it from a step.
+    pub async fn call_until(
+        &self,
+        agent: &str,
+        input: Message,
+        until: Option<Timestamp>,
+    ) -> Result<Called, AgentError> {
+        let (at, _occupied) = self.place()?;
+        let (ended, replayed) = match self.run.replayed(|replay| replay.called(&at, agent))? {
+            Some(Ok(task)) => (Ok(*task), true),
+            Some(Err(why)) => (Err(why), true),
+            None => match self.called(&at, agent, input, until).await? {
+                Ok(task) => (Ok(task), false),
+                Err(error) => {
+                    let why = error.to_string();
+                    let record = Record::Refused { at, agent: agent.to_owned(), why: why.clone() };
+                    self.run.record(record, None).await?;
+                    (Err(why), false)
+                }
+            },
+        };
+        let end = match ended {
+            // Told by the task alone, so that it is the same after a crash between the two commits.
+            Ok(task)
+                if task.state == State::Canceled && until.is_some_and(|until| task.status_at >= until) =>
+            {
+                CallEnd::Late(task)
+            }
+            Ok(task) => CallEnd::Ended(task),
+            Err(why) => CallEnd::Refused(why),
+        };
+        Ok(Called { end, replayed })
+    }
+
+    /// Calls, and keeps what came of it. The inner error: the call was not taken, and that is not kept.
+    async fn called(
+        &self,
+        at: &str,
+        agent: &str,
+        mut input: Message,
+        until: Option<Timestamp>,
+    ) -> Result<Result<Task, Error>, AgentError> {
         // Named by its place, so that a replayed call is the same call.
         input.id = format!("{}{at}", self.run.origin.id);
         self.run.born().await;
-        let submit = Submit::child(&self.run, agent, input, &at);
+        let submit = Submit::child(&self.run, agent, input, at);
         let mut calling;
         let task = loop {
             calling = self.run.calling();
-            let task = self.run.engine.call(&submit).await.map_err(|error| match error {
-                Error::KeyReused => AgentError::Nondeterministic(format!(
-                    "at {at:?} it called with other words than before the restart"
-                )),
-                error => AgentError::failed(error),
-            })?;
+            let task = match self.run.engine.call(&submit, until).await {
+                Ok(task) => task,
+                Err(Error::KeyReused) => {
+                    return Err(AgentError::Nondeterministic(format!(
+                        "at {at:?} it called with other words than before the restart"
+                    )));
+                }
+                Err(error @ Error::Internal(_)) => return Err(AgentError::failed(error)),
+                Err(error) => return Ok(Err(error)),
+            };
             if self.run.is_canceled() {
                 return Err(AgentError::Canceled);
             }
@@ -287,19 +358,25 @@ impl TaskContext {
                 Some((_, question)) if !task.state.is_terminal() => {
                     // Waiting for a person is not work: this task may be parked as that one is.
                     drop(calling);
-                    self.pass_on(task.origin.id, question).await?;
+                    self.pass_on(task.origin.id, question, until).await?;
                 }
                 _ => break task,
             }
         };
-        let record = Record::Called { at, agent: agent.to_owned(), task: Box::new(task.clone()) };
+        let record =
+            Record::Called { at: at.to_owned(), agent: agent.to_owned(), task: Box::new(task.clone()) };
         self.run.record(record, None).await?;
         drop(calling);
-        Ok(task)
+        Ok(Ok(task))
     }
 
-    /// Asks what a called task asks, and answers it there.
-    async fn pass_on(&self, called: TaskId, question: &Question) -> Result<(), AgentError> {
+    /// Asks what a called task asks, and answers it there; or returns when the time is up.
+    async fn pass_on(
+        &self,
+        called: TaskId,
+        question: &Question,
+        until: Option<Timestamp>,
+    ) -> Result<(), AgentError> {
         let id = passed_on(called, &question.id);
         if !self.run.replayed(|replay| replay.asked(&id, &question.text))? {
             let passed = Question { id: id.clone(), ..question.clone() };
@@ -315,9 +392,10 @@ impl TaskContext {
         drop(busy);
         let answer = tokio::select! {
             biased;
-            answer = self.run.answer(&id, &self.scope) => answer,
+            answer = self.run.answer_by(&id, &self.scope, until) => answer,
             () = self.run.canceled() => return Err(AgentError::Canceled),
         };
+        let Some(answer) = answer else { return Ok(()) };
         let _busy = self.run.busy();
         loop {
             match engine.answer_called(&caller, called, question, &answer).await {
@@ -427,6 +505,26 @@ impl Drop for TaskContext {
             self.run.fell_short(&self.scope);
         }
     }
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Called {
+    /// How it ended.
+    pub end: CallEnd,
+    /// Whether it had ended before this run began.
+    pub replayed: bool,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallEnd {
+    /// The called task ended by itself, in whatever way.
+    Ended(Task),
+    /// Its time was up, and it was canceled.
+    Late(Task),
+    /// There is no such task: it was not taken.
+    Refused(String),
 }
 
 struct Occupied<'a>(&'a TaskContext);

@@ -23,6 +23,7 @@ mod workflows;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Engine, Surface, surface::ShapeError};
 
 pub use self::{
@@ -81,6 +82,14 @@ pub struct SparcModel {
     pub name: String,
     /// The environment variable that holds its key.
     pub key_variable: Option<String>,
+}
+
+impl SparcModel {
+    /// How it is asked. The key is looked up now.
+    pub fn options(&self) -> ModelOptions {
+        let key = self.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
+        ModelOptions { key, ..ModelOptions::new(&self.url, &self.name) }
+    }
 }
 
 /// SPARC workflows: five phases, each of which ends at a gate.

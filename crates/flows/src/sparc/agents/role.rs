@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use nuncio_client::model::{Model, ModelError, ModelOptions};
+use nuncio_client::model::{Model, ModelError};
 use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, StepContext, TaskContext};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -411,9 +411,7 @@ async fn ask_model(
     system: &str,
     prompt: &str,
 ) -> Result<Result<String, String>, AgentError> {
-    let key = model.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
-    let options = ModelOptions { key, ..ModelOptions::new(&model.url, &model.name) };
-    let model = match Model::new(&options) {
+    let model = match Model::new(&model.options()) {
         Ok(model) => model,
         Err(error) => return Ok(Err(error.to_string())),
     };
