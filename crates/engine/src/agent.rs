@@ -209,6 +209,10 @@ pub enum AgentError {
     /// The work failed. The text goes to the caller.
     #[error("{0}")]
     Failed(String),
+    /// Whoever was to do the work cannot be reached, and has not begun it: another may be asked. The text goes to the
+    /// caller, with a mark that says so. Not kept as the result of a step: it may be another the next time.
+    #[error("{0}")]
+    Unreachable(String),
     /// The task was canceled; the agent noticed and stopped.
     #[error("canceled")]
     Canceled,

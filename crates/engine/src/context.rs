@@ -28,7 +28,7 @@ use crate::{
     journal::Record,
     question::{Answer, Ask, Question},
     run::{Artifacts, Run, Wait},
-    task::TaskId,
+    task::{Task, TaskId},
     trace::Trace,
 };
 
@@ -179,6 +179,21 @@ impl TaskContext {
             return Ok(());
         }
         self.run.skip_chunk(&id, scope, anew)
+    }
+
+    /// Adds to an artifact that several lines of work write, in the order in which it happens. Each line's own words
+    /// are in it once; a step cannot write it, because a step that is redone begins its artifacts anew.
+    pub async fn add(&self, chunk: Chunk) -> Result<(), AgentError> {
+        let id = chunk.id.clone();
+        let size = chunk.size();
+        let write = |artifacts: &mut Artifacts<'_>| {
+            let (index, known) = artifacts.shared_index(&id)?;
+            Ok(chunk.event(index, known))
+        };
+        if self.emit_or_skip(&id, size, write).await? {
+            return Ok(());
+        }
+        self.run.skip_shared(&id)
     }
 
     async fn emit(&self, kind: &str, size: usize, event: Event) -> Result<(), AgentError> {
@@ -467,6 +482,26 @@ impl Drop for TaskContext {
             self.run.fell_short(&self.scope);
         }
     }
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Called {
+    /// How it ended.
+    pub end: CallEnd,
+    /// Whether it had ended before this run began.
+    pub replayed: bool,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallEnd {
+    /// The called task ended by itself, in whatever way.
+    Ended(Task),
+    /// Its time was up, and it was canceled.
+    Late(Task),
+    /// There is no such task: it was not taken.
+    Refused(String),
 }
 
 struct Occupied<'a>(&'a TaskContext);

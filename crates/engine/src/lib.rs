@@ -36,7 +36,7 @@ pub use agent::{Agent, AgentError, Outcome, Probe, Profile, Sampler, Skill, Task
 pub use catalog::Catalog;
 pub use commands::{list::List, reply::Reply, submit::Submit};
 pub use content::{Artifact, Content, Message, Part, Role};
-pub use context::{Chunk, StepContext, TaskContext};
+pub use context::{CallEnd, Called, Chunk, StepContext, TaskContext};
 pub use engine::{About, Begun, Engine, Options, Parts};
 pub use error::Error;
 pub use event::{Event, Level};

@@ -99,6 +99,8 @@ pub(crate) enum Wait {
     Answer(String),
     /// This time.
     Until(Timestamp),
+    /// The answer to this question, or this time.
+    AnswerBy(String, Timestamp),
 }
 
 /// What the driver takes out to commit.
@@ -233,6 +235,11 @@ impl Run {
         Artifacts(&mut self.lock().artifacts).place(id, scope, anew).map(|_| ())
     }
 
+    /// The same for an artifact that all lines of work add to.
+    pub(crate) fn skip_shared(&self, id: &str) -> Result<(), AgentError> {
+        Artifacts(&mut self.lock().artifacts).place(id, SHARED, false).map(|_| ())
+    }
+
     /// Runs a question against what earlier runs did.
     pub(crate) fn replayed<T>(&self, look: impl FnOnce(&Replay) -> T) -> T {
         look(&self.lock().replay)
@@ -269,6 +276,22 @@ impl Run {
     pub(crate) async fn answer(&self, question: &str, scope: &str) -> Answer {
         let _waiting = self.wait_in(scope, Wait::Answer(question.to_owned()));
         self.until(|shared| shared.replay.answer(question).cloned()).await
+    }
+
+    /// The same, for so long; `None` when the time is up.
+    pub(crate) async fn answer_by(
+        &self,
+        question: &str,
+        scope: &str,
+        until: Option<Timestamp>,
+    ) -> Option<Answer> {
+        let Some(until) = until else { return Some(self.answer(question, scope).await) };
+        let _waiting = self.wait_in(scope, Wait::AnswerBy(question.to_owned(), until));
+        tokio::select! {
+            biased;
+            answer = self.until(|shared| shared.replay.answer(question).cloned()) => Some(answer),
+            () = tokio::time::sleep(until.since(self.engine.clock.now())) => None,
+        }
     }
 
     /// Says that a line of work waits for somebody, or for a time, until the guard is dropped.
@@ -448,9 +471,15 @@ impl Run {
         for line in shared.lines.values().filter(|line| line.branches == 0) {
             match line.waits.as_ref()? {
                 // The agent has it before it can take it: not parked in between.
-                Wait::Answer(question) if shared.replay.answer(question).is_some() => return None,
+                Wait::Answer(question) | Wait::AnswerBy(question, _)
+                    if shared.replay.answer(question).is_some() =>
+                {
+                    return None;
+                }
                 Wait::Answer(_) => {}
-                Wait::Until(at) => wake_at = Some(wake_at.map_or(*at, |earlier| earlier.min(*at))),
+                Wait::Until(at) | Wait::AnswerBy(_, at) => {
+                    wake_at = Some(wake_at.map_or(*at, |earlier| earlier.min(*at)));
+                }
             }
         }
         Some(wake_at)
@@ -588,6 +617,17 @@ impl Artifacts<'_> {
         Ok(index as u32)
     }
 }
+
+impl Artifacts<'_> {
+    /// The position of an artifact that all lines of work add to, and whether it was there.
+    pub(crate) fn shared_index(&mut self, id: &str) -> Result<(u32, bool), AgentError> {
+        let known = self.0.iter().any(|(known, _)| known == id);
+        Ok((self.place(id, SHARED, false)?, known))
+    }
+}
+
+/// Who writes an artifact that all lines of work add to. No scope is called so.
+const SHARED: &str = "#";
 
 /// A line of work that waits.
 pub(crate) struct Waiting<'a> {

@@ -162,6 +162,14 @@ pub(crate) fn as_fault(mut message: Message) -> Message {
     message
 }
 
+/// Marks the last word of a task that failed because nobody could be reached who would do the work.
+const UNREACHABLE: &str = "nuncio/unreachable";
+
+pub(crate) fn as_unreachable(mut message: Message) -> Message {
+    message.metadata.get_or_insert_default().insert(UNREACHABLE.into(), true.into());
+    message
+}
+
 /// A task as of some sequence number: the fold of its events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
@@ -206,6 +214,12 @@ impl Task {
     pub fn is_fault(&self) -> bool {
         let metadata = self.status_message.as_ref().and_then(|message| message.metadata.as_ref());
         self.state == State::Failed && metadata.is_some_and(|metadata| metadata.contains_key(FAULT))
+    }
+
+    /// Whether it failed because whoever was to do the work could not be reached: another may be asked.
+    pub fn is_unreachable(&self) -> bool {
+        let metadata = self.status_message.as_ref().and_then(|message| message.metadata.as_ref());
+        self.state == State::Failed && metadata.is_some_and(|metadata| metadata.contains_key(UNREACHABLE))
     }
 
     /// The task after the given entries.

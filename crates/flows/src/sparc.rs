@@ -23,6 +23,7 @@ mod workflows;
 
 use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
+use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Engine, Surface, surface::ShapeError};
 use tokio::sync::Semaphore;
 
@@ -98,6 +99,14 @@ impl Deref for Configured {
 
     fn deref(&self) -> &SparcOptions {
         &self.options
+    }
+}
+
+impl SparcModel {
+    /// How it is asked. The key is looked up now.
+    pub fn options(&self) -> ModelOptions {
+        let key = self.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
+        ModelOptions { key, ..ModelOptions::new(&self.url, &self.name) }
     }
 }
 

@@ -18,6 +18,7 @@ mod mcp;
 mod memory;
 mod output;
 mod parts;
+mod plan;
 mod progress;
 mod push;
 mod send;
@@ -72,6 +73,8 @@ enum Command {
     Sparc(sparc::Sparc),
     /// Have many operations done as one task
     Batch(batch::Batch),
+    /// Cut work into tasks for many agents, have them done, and put the parts together
+    Plan(plan::Plan),
     /// Look who can be reached, and how they are
     Agents(agents::Agents),
     /// Make tokens for those who may call, list them, take them back
@@ -110,6 +113,7 @@ impl Command {
             Self::Memory(memory) => memory.server.format,
             Self::Sparc(sparc) => sparc.server.format,
             Self::Batch(batch) => batch.server.format,
+            Self::Plan(plan) => plan.server.format,
             Self::Agents(agents) => agents.server.format,
             Self::Token(command) => command.format(),
             Self::Audit(flags) => flags.format(),
@@ -140,6 +144,7 @@ impl Command {
                 Self::Memory(memory) => done(memory.run().await),
                 Self::Sparc(sparc) => sparc.run().await,
                 Self::Batch(batch) => batch.run().await,
+                Self::Plan(plan) => plan.run().await,
                 Self::Agents(agents) => done(agents.run().await),
                 Self::Token(command) => done(command.run().await),
                 Self::Audit(flags) => done(flags.run().await),

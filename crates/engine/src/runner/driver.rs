@@ -64,6 +64,11 @@ impl Driver {
             Ok(Outcome::Canceled(why)) => (State::Canceled, why),
             Err(AgentError::Canceled) => (State::Canceled, None),
             Err(AgentError::Failed(why)) => (State::Failed, Some(why)),
+            Err(AgentError::Unreachable(why)) => {
+                let message = self.named(Message::of("", Role::Agent, vec![Part::text(why)]));
+                let message = Some(task::as_unreachable(message));
+                return Event::Status(Status { state: State::Failed, message });
+            }
             Err(error) => return self.fault(error.to_string()),
         };
         self.end_with(state, text)

@@ -60,11 +60,16 @@ pub(crate) struct Seen {
     pub(crate) cursor: Option<String>,
     /// The flags that name the agent, for commands that are shown.
     pub(crate) agent_flags: String,
+    /// The command that goes on from here, where it is another one than for any task.
+    pub(crate) command: Option<String>,
 }
 
 impl Seen {
     /// The command that goes on from here.
     pub(crate) fn resume(&self) -> Option<String> {
+        if self.command.is_some() {
+            return self.command.clone();
+        }
         let task = self.task.as_deref()?;
         Some(match &self.cursor {
             Some(cursor) => {

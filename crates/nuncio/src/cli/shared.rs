@@ -195,6 +195,12 @@ impl Shared {
         }
     }
 
+    /// The same, with the command that goes on from there. One that ends with its own server is taken up by it again.
+    pub(crate) fn saw_with(&self, task: &str, command: String) {
+        self.saw(task);
+        self.seen.borrow_mut().command = Some(command);
+    }
+
     /// Calls a tool; what it answers for programs.
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, CliError> {
         let called = self.tools.call(tool, arguments).await.map_err(|error| self.failed(error))?;

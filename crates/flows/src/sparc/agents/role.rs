@@ -411,9 +411,7 @@ async fn ask_model(
     system: &str,
     prompt: &str,
 ) -> Result<Result<String, String>, AgentError> {
-    let key = model.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
-    let options =
-        ModelOptions { key, retries: MODEL_TRIES - 1, ..ModelOptions::new(&model.url, &model.name) };
+    let options = ModelOptions { retries: MODEL_TRIES - 1, ..model.options() };
     let model = match Model::new(&options) {
         Ok(model) => model,
         Err(error) => return Ok(Err(error.to_string())),
