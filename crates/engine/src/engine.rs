@@ -361,6 +361,12 @@ impl Engine {
         self.0.list(caller, list).await
     }
 
+    /// A page of the ids of the caller's tasks, newest status first: for those who need no more.
+    pub async fn list_ids(&self, caller: &Caller, list: list::List) -> Result<list::ListedIds, Error> {
+        self.allow_task(caller, Action::Read, "task.list", "")?;
+        self.0.list_ids(caller, list).await
+    }
+
     /// Follows a task's events after a cursor.
     pub async fn follow(&self, caller: &Caller, task: &str, after: u64) -> Result<Follower, Error> {
         self.allow_task(caller, Action::Read, "task.follow", task)?;

@@ -236,6 +236,7 @@ impl Exchange<'_> {
                     since: list.since,
                     page_token: list.page_token,
                     page_size,
+                    without_artifacts: !list.include_artifacts,
                 };
                 let listed = engine.list(&self.caller, query).await?;
                 let next = listed.next_page_token.as_deref();

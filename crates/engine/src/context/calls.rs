@@ -72,8 +72,7 @@ impl Call<'_> {
             self.asks = Some((task.origin.id, question.clone()));
             return Ok(None);
         }
-        let record =
-            Record::Called { at: at.clone(), agent: agent.clone(), task: Box::new(task.clone()) };
+        let record = Record::Called { at: at.clone(), agent: agent.clone(), task: Box::new(task.clone()) };
         run.record(record, None).await?;
         drop(calling);
         Ok(Some(task))

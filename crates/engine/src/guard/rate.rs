@@ -278,7 +278,11 @@ mod tests {
         // Full again; then it is used on both, as fast as it goes.
         assert!((0..10).all(|_| take(1_000)));
         assert_eq!(exchange(&rates, &mut total, 10, 2_000), 1);
-        assert_eq!((0..20).filter(|_| take(2_000)).count(), 9, "both drew on the same since the first exchange");
+        assert_eq!(
+            (0..20).filter(|_| take(2_000)).count(),
+            9,
+            "both drew on the same since the first exchange"
+        );
         assert_eq!(exchange(&rates, &mut total, 10, 2_000), 1);
         assert!(!take(2_900), "there is a debt");
         assert!(take(3_100), "which is worked off at the rate");

@@ -246,6 +246,7 @@ async fn finished_steps(store: &dyn Store) -> Vec<String> {
         since: None,
         after: None,
         limit: 10,
+        only_rows: false,
     };
     let mut names = vec![];
     for opened in store.list(&query).await.unwrap().tasks {

@@ -589,7 +589,11 @@ mod tests {
         assert!(once("a", "other words").is_err());
         assert!(once("c", "more").is_ok() && copy("c").is_err(), "another's");
         assert_eq!(std::fs::read_to_string(place.inside.join("c")).expect("read"), "more");
-        assert_eq!(std::fs::read_dir(&place.inside).expect("listed").count(), 3, "nothing is left beside them");
+        assert_eq!(
+            std::fs::read_dir(&place.inside).expect("listed").count(),
+            3,
+            "nothing is left beside them"
+        );
     }
 
     #[test]
@@ -598,7 +602,8 @@ mod tests {
         let path = &place.inside;
         let made = std::thread::scope(|scope| {
             let make = |n: usize| {
-                let folder = Folder::open(path, &BatchOptions::default()).unwrap_or_else(|f| panic!("{}", f.why));
+                let folder =
+                    Folder::open(path, &BatchOptions::default()).unwrap_or_else(|f| panic!("{}", f.why));
                 folder.write(&WriteFile {
                     path: "a".into(),
                     content: format!("by {n}"),

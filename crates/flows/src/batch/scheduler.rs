@@ -109,7 +109,8 @@ impl Scheduler {
         let mut state = self.lock();
         state.arrived += 1;
         let serial = state.arrived;
-        let entered = Entered { serial, own_cap, running: 0, asking: 0, paused, stopwatch: Stopwatch::default() };
+        let entered =
+            Entered { serial, own_cap, running: 0, asking: 0, paused, stopwatch: Stopwatch::default() };
         state.batches.insert(batch, entered);
         Seat { scheduler: Arc::clone(self), batch, tenant: tenant.into(), serial }
     }

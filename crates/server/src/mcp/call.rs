@@ -376,9 +376,8 @@ impl Mcp {
                     page_size: 100,
                     ..List::default()
                 };
-                let Ok(listed) = self.engine.list(&client.caller, query).await else { break };
-                for task in &listed.tasks {
-                    let name = task.origin.id.to_string();
+                let Ok(listed) = self.engine.list_ids(&client.caller, query).await else { break };
+                for name in listed.ids.iter().map(ToString::to_string) {
                     if let Ok(about) = self.engine.about(&client.caller, &name).await
                         && let Some(made) = about.request.and_then(|made| Made::read(&made))
                         && made.waits

@@ -509,7 +509,10 @@ async fn listening_ends_soon_after_the_token_does() {
     ];
     revoked.store(true, Ordering::SeqCst);
     for stream in &mut closed {
-        within("it is closed", async { while stream.chunk().await.is_some_and(|chunk| !chunk.is_empty()) {} }).await;
+        within("it is closed", async {
+            while stream.chunk().await.is_some_and(|chunk| !chunk.is_empty()) {}
+        })
+        .await;
     }
     let ends = async |stream: &mut Socket| {
         let read = async { while stream.chunk().await.is_some_and(|chunk| !chunk.is_empty()) {} };

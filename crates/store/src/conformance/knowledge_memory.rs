@@ -5,8 +5,8 @@ use std::sync::Arc;
 use nuncio_engine::{
     clock::Timestamp,
     knowledge::{
-        ENTRY_OVERHEAD, Expect, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut, MemoryReads, MemorySearch,
-        MemoryStats, MemoryStored, Sought,
+        ENTRY_OVERHEAD, Expect, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut, MemoryReads,
+        MemorySearch, MemoryStats, MemoryStored, Sought,
     },
     store::Store,
 };

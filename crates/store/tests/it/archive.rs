@@ -236,6 +236,7 @@ async fn compare(from: &dyn Archive, to: &dyn Archive, ids: &[TaskId]) {
             since: None,
             after: None,
             limit: 500,
+            only_rows: false,
         };
         let (left, right) = (from.list(&query).await.unwrap(), to.list(&query).await.unwrap());
         assert_eq!(left.total, right.total);

@@ -210,6 +210,7 @@ async fn total(store: &SqliteStore, owner: &str) -> u64 {
         since: None,
         after: None,
         limit: 1,
+        only_rows: false,
     };
     store.list(&query).await.unwrap().total
 }

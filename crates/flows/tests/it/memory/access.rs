@@ -91,9 +91,8 @@ async fn a_list_of_namespaces_never_names_what_the_caller_may_not_read() {
         })
         .await;
     let ada = limited("read:memory:*-mine");
-    let list = async |given: Value| {
-        bank.call_as(&ada, "memory_list", given).await.unwrap().structured.unwrap()
-    };
+    let list =
+        async |given: Value| bank.call_as(&ada, "memory_list", given).await.unwrap().structured.unwrap();
     assert_eq!(list(json!({})).await, json!({ "namespaces": ["a-mine", "z-mine"] }));
     assert_eq!(list(json!({ "limit": 1 })).await, json!({ "namespaces": ["a-mine"], "next": "a-mine" }));
 }
