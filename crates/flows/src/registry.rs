@@ -154,7 +154,7 @@ struct Watched {
 
 /// A probe that is to be made; when it is dropped, those who wait for it go on.
 struct Due {
-    remote: Remote,
+    who: Who,
     _looks: watch::Sender<()>,
 }
 
@@ -253,21 +253,8 @@ impl Registry {
                 );
                 continue;
             }
-<<<<<<< HEAD
-            let (remote, health) = (remote.clone(), Health::unknown(now));
-            let watched = Watched {
-                remote,
-                health,
-                found: Found::default(),
-                latency: None,
-                looked: None,
-                looking: None,
-            };
-            state.remotes.insert(watched.remote.name.clone(), watched);
-=======
             let watched = Watched::new(Who::Remote(remote.clone()), now);
             state.remotes.insert(remote.name.clone(), watched);
->>>>>>> plans
         }
         state.follow(engine);
     }
@@ -330,7 +317,7 @@ impl Registry {
 
     /// Looks at somebody now, and says why they are not worth a call. `None`: nothing speaks against it, or nobody of
     /// that name is ever probed.
-    pub async fn look(&self, name: &str) -> Option<String> {
+    pub async fn look(self: &Arc<Self>, name: &str) -> Option<String> {
         self.probe(name).await?;
         self.down(name)
     }
@@ -348,13 +335,14 @@ impl Registry {
         });
     }
 
-<<<<<<< HEAD
     /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so. One probe of somebody
     /// is made at a time, and shared by all who ask meanwhile and a moment later; it goes on when they leave.
     pub async fn probe(self: &Arc<Self>, name: &str) -> Option<Known> {
-        let now = self.engine.get()?.clock().now();
+        let engine = self.engine.get()?;
+        let now = engine.clock().now();
         let looking = {
             let mut state = self.lock();
+            state.follow(engine);
             state.remotes.get_mut(name).and_then(|watched| match watched.under_way() {
                 Some(looking) => Some(looking.clone()),
                 None if watched.looked.is_some_and(|at| now.since(at) < FRESH) => None,
@@ -368,20 +356,6 @@ impl Registry {
         if let Some(mut looking) = looking {
             // Nothing is ever sent: an error says that it has ended.
             let _ = looking.changed().await;
-=======
-    /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so.
-    pub async fn probe(&self, name: &str) -> Option<Known> {
-        let who = {
-            let mut state = self.lock();
-            if let Some(engine) = self.engine.get() {
-                state.follow(engine);
-            }
-            state.remotes.get(name).map(|watched| watched.who.clone())
-        };
-        if let Some(who) = who {
-            self.begin(who.name());
-            self.attempt(&who).await;
->>>>>>> plans
         }
         self.agent(name)
     }
@@ -389,11 +363,7 @@ impl Registry {
     /// Probes all who are due, and returns when that is done.
     pub async fn round(&self) {
         let due = self.take_due(usize::MAX);
-<<<<<<< HEAD
         futures_util::future::join_all(due.iter().map(|due| self.attempt(due))).await;
-=======
-        futures_util::future::join_all(due.iter().map(|who| self.attempt(who))).await;
->>>>>>> plans
     }
 
     /// Probes whoever is due, until the engine stops.
@@ -403,15 +373,9 @@ impl Registry {
         let mut changes = engine.catalog().surface().changes();
         let mut probes = JoinSet::new();
         loop {
-<<<<<<< HEAD
             for due in self.take_due(self.places.available_permits()) {
                 let registry = Arc::clone(&self);
                 probes.spawn(async move { registry.attempt(&due).await });
-=======
-            for who in self.take_due(self.places.available_permits()) {
-                let registry = Arc::clone(&self);
-                probes.spawn(async move { registry.attempt(&who).await });
->>>>>>> plans
             }
             let shortest = if self.places.available_permits() > 0 { SHORTEST_WAIT } else { WAIT_FOR_PLACE };
             let wait = self.next_due().since(engine.clock().now()).max(shortest);
@@ -427,11 +391,7 @@ impl Registry {
     }
 
     /// Those who are due, at most so many; they are being probed from now on.
-<<<<<<< HEAD
     fn take_due(&self, most: usize) -> Vec<Due> {
-=======
-    fn take_due(&self, most: usize) -> Vec<Who> {
->>>>>>> plans
         let Some(engine) = self.engine.get() else { return vec![] };
         let now = engine.clock().now();
         let mut state = self.lock();
@@ -441,7 +401,6 @@ impl Registry {
             state.remotes.values_mut().filter(|watched| watched.is_due(now)).collect();
         due.sort_by_key(|watched| watched.health.due);
         due.truncate(most);
-<<<<<<< HEAD
         let until = self.probing_until();
         due.into_iter().map(|watched| watched.begin(until)).collect()
     }
@@ -450,15 +409,6 @@ impl Registry {
     fn probing_until(&self) -> Timestamp {
         let now = self.engine.get().map_or(Timestamp(0), |engine| engine.clock().now());
         now.after(self.options.timeout * 2)
-=======
-        let until = now.after(self.options.timeout * 2);
-        due.into_iter()
-            .map(|watched| {
-                watched.health.probing(until);
-                watched.who.clone()
-            })
-            .collect()
->>>>>>> plans
     }
 
     /// When to look again: when the next one is due, and now and then for the local agents.
@@ -471,11 +421,7 @@ impl Registry {
     }
 
     /// Probes somebody, and notes what came of it.
-<<<<<<< HEAD
-    async fn attempt(&self, Due { remote, .. }: &Due) {
-=======
-    async fn attempt(&self, who: &Who) {
->>>>>>> plans
+    async fn attempt(&self, Due { who, .. }: &Due) {
         // It is never closed.
         let _place = self.places.acquire().await;
         let (started, patience) = (Instant::now(), self.options.timeout);
@@ -491,13 +437,8 @@ impl Registry {
             Err(_) => Err(format!("no answer within {} s", patience.as_secs_f32())),
         };
         let latency = started.elapsed();
-<<<<<<< HEAD
-        self.note(&remote.name, |watched, note| {
-            (watched.latency, watched.looked) = (Some(latency), Some(note.now));
-=======
         self.note(who.name(), |watched, note| {
-            watched.latency = Some(latency);
->>>>>>> plans
+            (watched.latency, watched.looked) = (Some(latency), Some(note.now));
             match found {
                 Ok(found) => {
                     watched.found = found;
@@ -563,7 +504,11 @@ async fn agents_changed(changes: &mut tokio::sync::broadcast::Receiver<Change>) 
 }
 
 impl Watched {
-<<<<<<< HEAD
+    fn new(who: Who, due: Timestamp) -> Self {
+        let (health, found) = (Health::unknown(due), Found::default());
+        Self { who, health, found, latency: None, looked: None, looking: None }
+    }
+
     fn is_due(&self, now: Timestamp) -> bool {
         self.health.due <= now && self.under_way().is_none()
     }
@@ -578,17 +523,7 @@ impl Watched {
         self.health.probing(until);
         let (looks, looking) = watch::channel(());
         self.looking = Some(looking);
-        Due { remote: self.remote.clone(), _looks: looks }
-    }
-
-    fn known(&self, engine: &Engine) -> Known {
-        Known {
-            name: self.remote.name.clone(),
-            url: Some(engine.redactor().text(self.remote.url.as_str()).into_owned()),
-            place: Place::Remote(self.remote.kind),
-=======
-    fn new(who: Who, due: Timestamp) -> Self {
-        Self { who, health: Health::unknown(due), found: Found::default(), latency: None }
+        Due { who: self.who.clone(), _looks: looks }
     }
 
     /// How a remote is. An agent of this server is shown as one.
@@ -596,9 +531,8 @@ impl Watched {
         let Who::Remote(remote) = &self.who else { return None };
         Some(Known {
             name: remote.name.clone(),
-            url: engine.redactor().text(remote.url.as_str()).into_owned(),
+            url: Some(engine.redactor().text(remote.url.as_str()).into_owned()),
             place: Place::Remote(remote.kind),
->>>>>>> plans
             healthy: self.health.healthy,
             breaker: self.health.breaker,
             capabilities: self.found.capabilities.clone(),

@@ -107,15 +107,13 @@ impl HttpAgent {
     ) -> Result<Response, Refused> {
         let mut input = protocol::input(cx, &self.profile.name, attempt);
         input.insert("answers".into(), answers.into());
-        let mut request = self
+        let request = self
             .client
             .post(self.spec.url.clone())
             .headers(self.headers.clone())
             .header("idempotency-key", step.idempotency_key())
+            .header("traceparent", cx.trace().header())
             .json(&input);
-        if let Some(trace) = cx.trace() {
-            request = request.header("traceparent", trace);
-        }
         let sent = tokio::select! {
             biased;
             () = step.canceled() => return Err(Refused::Final(AgentError::Canceled)),
