@@ -139,7 +139,8 @@ impl TaskContext {
         let append = !self.lock().begun.insert(chunk.id.clone()) && !chunk.anew;
         let (id, scope, anew) = (chunk.id.clone(), self.scope.as_str(), chunk.anew);
         let size = chunk.size();
-        let write = |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.index(&id, scope, anew)?, append));
+        let write =
+            |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.index(&id, scope, anew)?, append));
         if self.emit_or_skip(&id, size, write).await? {
             return Ok(());
         }
@@ -569,7 +570,8 @@ impl Chunk {
     /// A piece of somebody else's artifact, as it came. Unless it appends it replaces what is there, also what an
     /// earlier step of the same line of work has written.
     pub fn from_elsewhere(chunk: ArtifactChunk) -> Self {
-        let ArtifactChunk { id, parts, append, last, name, description, metadata, extensions, index: _ } = chunk;
+        let ArtifactChunk { id, parts, append, last, name, description, metadata, extensions, index: _ } =
+            chunk;
         Self { id, name, description, parts, last, metadata, extensions, anew: !append }
     }
 

@@ -38,7 +38,9 @@ impl Inner {
             };
             let canceled = match at_work {
                 true => self.cancel_at_work(caller, &opened, task).await?,
-                false if self.works_elsewhere(&opened) => self.cancel_elsewhere(caller, &opened, task).await?,
+                false if self.works_elsewhere(&opened) => {
+                    self.cancel_elsewhere(caller, &opened, task).await?
+                }
                 false => self.cancel_at_rest(&opened, task).await?,
             };
             if let Some(task) = canceled {
