@@ -8,8 +8,8 @@ use nuncio_client::{
     peer::{Begin, Call, Ended, Handle, Happened, PeerError, Place},
 };
 use nuncio_engine::{
-    Agent, AgentError, Answer, Catalog, Chunk, Engine, Level, Message, Outcome, Part, Parts, Profile, Role,
-    TaskContext, TaskUse,
+    Agent, AgentError, Answer, Caller, Catalog, Chunk, Engine, Level, List, Message, Outcome, Part, Parts,
+    Profile, Role, TaskContext, TaskUse,
     question::Question,
     surface::{Said, Surface, ToolOutput, ToolProfile, tool},
 };
@@ -69,6 +69,13 @@ impl Stage {
 
     pub(super) fn peer(&self, version: Version) -> McpPeer {
         peer_at(&self.url, version)
+    }
+
+    /// How many tasks have not ended.
+    pub(super) async fn at_work(&self) -> usize {
+        let listed =
+            self.engine.list(&Caller::local(), List { page_size: 100, ..List::default() }).await.unwrap();
+        listed.tasks.iter().filter(|task| !task.state.is_terminal()).count()
     }
 
     /// Adds a tool while the server runs.

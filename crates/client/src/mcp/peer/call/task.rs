@@ -52,8 +52,10 @@ pub(super) struct Task {
     said: Option<String>,
     /// Attempts to reach the server without hearing of the task.
     attempts: u32,
-    /// Why `tasks/result` gave nothing, and when to try again.
+    /// Why `tasks/result` gave nothing.
     no_result: Option<Fail>,
+    /// What it gave: that it failed. Whether it was stopped, the task itself says.
+    result: Option<Value>,
 }
 
 impl Task {
@@ -68,6 +70,7 @@ impl Task {
             said: None,
             attempts: 0,
             no_result: None,
+            result: None,
         }
     }
 
@@ -99,7 +102,14 @@ impl Conversation {
         self.seat.is_task(id);
         self.keep();
         self.attend().await;
-        self.task_told(task).await
+        if task["status"] == "working" {
+            return self.task_told(task).await;
+        }
+        // A new task is shown without what it asks, or came to.
+        if let Phase::Task(entered) = &mut self.phase {
+            entered.soon();
+        }
+        Ok(None)
     }
 
     /// Goes on with a task that another process began.
@@ -156,6 +166,10 @@ impl Conversation {
                 }
                 Ok(None)
             }
+            Err(Fail::Rpc(_)) if task.result.is_some() => {
+                let result = task.result.take().unwrap_or_default();
+                Ok(Some(self.completed(&result)))
+            }
             Err(Fail::Rpc(error)) => {
                 let why = format!("{} does not know the task: {}", self.connection.at, error.message);
                 Err(PeerError::Gone(why))
@@ -203,6 +217,9 @@ impl Conversation {
             }
             (false, "input_required" | "completed" | "failed") => {
                 // What it asks, and what it came to, comes there.
+                if let Some(result) = task.result.take() {
+                    return Ok(Some(self.completed(&result)));
+                }
                 let failed = task.no_result.take();
                 match (failed, status) {
                     (Some(fail), "completed" | "failed") => return self.no_result(fail, status, said),
@@ -256,6 +273,11 @@ impl Conversation {
         let Phase::Task(task) = &mut self.phase else { return Ok(None) };
         task.told = false;
         match answer.outcome {
+            Ok(result) if !stateless && result["isError"] == true => {
+                task.result = Some(result);
+                task.soon();
+                Ok(None)
+            }
             Ok(result) if !stateless => Ok(Some(self.completed(&result))),
             Err(error) if !stateless => {
                 // The task's own error, or that it is not done yet: the task itself says which.
