@@ -2,6 +2,9 @@
 //!
 //! `spec.rs` is what a table `[[agent]]` says, checked; each kind has a file that makes an agent of it.
 
+mod http;
+mod process;
+mod protocol;
 pub mod remote;
 pub mod spec;
 
@@ -9,6 +12,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::Agent;
+
+use self::{http::HttpAgent, process::ProcessAgent};
 
 pub use self::spec::{AgentSpec, Kind, SpecError};
 
@@ -32,9 +37,12 @@ pub trait Living: Send + Sync + 'static {
 
 /// Makes an agent of a table. Nothing is started and nobody is called yet.
 pub fn make(spec: &AgentSpec) -> Result<Made, SpecError> {
+    let made = |agent: Arc<dyn Agent>| Made { agent, living: None };
     match &spec.kind {
         Kind::A2a(own) => remote::a2a(spec, own),
         Kind::Mcp(own) => remote::mcp(spec, own),
+        Kind::Process(process) => Ok(made(Arc::new(ProcessAgent::new(spec, process)?))),
+        Kind::Http(http) => Ok(made(Arc::new(HttpAgent::new(spec, http)?))),
         _ => Err(spec.wrong("kind", "not made yet")),
     }
 }

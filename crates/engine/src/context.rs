@@ -379,6 +379,33 @@ impl TaskContext {
         Branch { line, entered }
     }
 
+    /// Adds a line to the task's log that belongs to this run alone: after a restart it is not looked for. For the
+    /// words of somebody whose order cannot be repeated, such as what a program prints beside its work.
+    pub async fn remark(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
+        let line = LogLine { level, text: text.into() };
+        self.run.emit(None, line.text.len() + 32, |_| Ok(Event::Log(line))).await
+    }
+
+    /// Waits until the task itself is durable. What touches the world outside of a step begins after this.
+    pub async fn durable(&self) {
+        self.run.born().await;
+    }
+
+    /// Begins again from the top within this run, as after a restart: for an agent whose work is done by somebody
+    /// who crashed. What was done so far is replayed. There must be no branches.
+    #[must_use]
+    pub fn again(self) -> Self {
+        let again = Self::root(Arc::clone(&self.run));
+        // Whoever crashed has not ended, so that it need not have said everything again.
+        self.lock().before = Mark::default();
+        again
+    }
+
+    /// W3C `traceparent` of the request that made the task.
+    pub fn trace(&self) -> Option<&str> {
+        self.run.trace.as_deref()
+    }
+
     /// Asks those who follow the task on this node to go away and come again for more, where their protocol
     /// knows how: work that is quiet for long need not hold their connections.
     pub async fn let_go(&self) -> Result<(), AgentError> {

@@ -6,7 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use nuncio_engine::{Agent, Catalog, Options, Surface, outbox::OutboxOptions};
+use nuncio_agents::{Fleet, configured::AgentSpec};
+use nuncio_engine::{Agent, Catalog, Options, Surface, catalog::CatalogError, outbox::OutboxOptions};
 use nuncio_flows::{Flows, FlowsOptions};
 use nuncio_server::ServerOptions;
 use nuncio_store::PostgresOptions;
@@ -32,6 +33,7 @@ pub enum StorePlace {
 /// Without further words it listens on `127.0.0.1:8080` and keeps its tasks in `./nuncio-data`.
 pub struct Nuncio {
     pub(crate) agents: Vec<Arc<dyn Agent>>,
+    pub(crate) configured: Vec<AgentSpec>,
     pub(crate) default_agent: Option<String>,
     pub(crate) listen: String,
     pub(crate) allow_remote: bool,
@@ -57,6 +59,7 @@ impl Nuncio {
     pub fn new() -> Self {
         Self {
             agents: vec![],
+            configured: vec![],
             default_agent: None,
             listen: "127.0.0.1:8080".into(),
             allow_remote: false,
@@ -82,6 +85,14 @@ impl Nuncio {
     #[must_use]
     pub fn agents(mut self, agents: impl IntoIterator<Item = Arc<dyn Agent>>) -> Self {
         self.agents.extend(agents);
+        self
+    }
+
+    /// Adds agents that are made of configuration: programs, endpoints, models, agents elsewhere. They can be changed
+    /// while the server runs, see [`Running::fleet`].
+    #[must_use]
+    pub fn configured(mut self, specs: impl IntoIterator<Item = AgentSpec>) -> Self {
+        self.configured.extend(specs);
         self
     }
 
@@ -201,8 +212,8 @@ impl Nuncio {
         }
     }
 
-    pub(crate) fn catalog(&self) -> Result<Catalog, StartError> {
-        if self.agents.is_empty() {
+    pub(crate) fn catalog(&self, fleet: &Fleet) -> Result<Catalog, StartError> {
+        if self.agents.is_empty() && self.configured.is_empty() {
             return Err(StartError::NoAgents);
         }
         let mut catalog = Catalog::default();
@@ -211,6 +222,14 @@ impl Nuncio {
         }
         for agent in self.flows.iter().flat_map(|flows| flows.agents()) {
             catalog.add(agent)?;
+        }
+        for (agent, spec) in fleet.agents().into_iter().zip(fleet.specs()) {
+            catalog.add(agent).map_err(|error| match error {
+                CatalogError::Twice(_) => {
+                    spec.wrong("name", "an agent of the server itself has that name").into()
+                }
+                error => StartError::Catalog(error),
+            })?;
         }
         catalog.set_surface(Arc::clone(&self.surface));
         if let Some(name) = &self.default_agent {

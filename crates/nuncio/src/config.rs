@@ -4,6 +4,7 @@
 //! meet in `settings.rs`, one row a setting. A flag stands before the environment, that before the file, and
 //! that before the default, which is what `Config::default()` says.
 
+mod agents;
 mod file;
 mod print;
 mod remotes;
@@ -21,6 +22,7 @@ use nuncio::{
     engine::{AccessOptions, Options, outbox::OutboxOptions},
 };
 
+pub(crate) use agents::AgentTables;
 pub(crate) use settings::{SETTINGS, Setting, Shape, store as store_url};
 
 /// How long lines of the audit are kept.
@@ -47,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) security: SecurityOptions,
     /// Shapes of secrets beside those that are known.
     pub(crate) redact: Vec<String>,
+    /// Agents that are made of configuration.
+    pub(crate) agents: AgentTables,
 }
 
 /// Where tasks are kept, if not in the data folder.
@@ -100,6 +104,7 @@ impl Default for Config {
             flows: FlowsOptions::default(),
             security: SecurityOptions::default(),
             redact: vec![],
+            agents: AgentTables::default(),
         }
     }
 }
@@ -177,6 +182,8 @@ pub(crate) struct Loaded {
     sources: BTreeMap<&'static str, Source>,
     /// Things that are probably not meant so.
     pub(crate) warnings: Vec<String>,
+    /// The file that was read, or that would have been if it were there.
+    pub(crate) file: PathBuf,
 }
 
 /// What was given on the command line: text by key.
@@ -215,8 +222,10 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
         sources.insert(setting.key, source);
     }
     config.flows.registry.remotes = from_file.remotes;
+    config.agents = from_file.agents;
     complete(&config, &sources)?;
-    Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()) })
+    let file = path.unwrap_or_else(|| FILE.into());
+    Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()), file })
 }
 
 /// Looks at settings that mean something only together.

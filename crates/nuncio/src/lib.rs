@@ -32,6 +32,7 @@ pub mod security;
 
 pub use builder::{Nuncio, StorePlace};
 pub use error::StartError;
+pub use nuncio_agents as agents;
 pub use nuncio_engine as engine;
 pub use nuncio_flows::{self as flows, FlowsOptions};
 pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions};

@@ -13,6 +13,7 @@ use std::{
     sync::Arc,
 };
 
+use nuncio_agents::Fleet;
 use nuncio_client::{
     address::AddressPolicy,
     outbound::{Outbound, OutboundOptions},
@@ -37,6 +38,7 @@ use crate::{
 /// A server that runs. Dropping it begins a stop and does not wait for it: call [`Running::stop`].
 pub struct Running {
     engine: Engine,
+    fleet: Fleet,
     options: ServerOptions,
     address: SocketAddr,
     public_url: Option<String>,
@@ -67,7 +69,8 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
         ));
     }
     nuncio.options.access.audit = nuncio.security.audit_level(secured, nuncio.options.access.audit);
-    let catalog = nuncio.catalog()?;
+    let fleet = Fleet::new(nuncio.configured.clone())?;
+    let catalog = nuncio.catalog(&fleet)?;
     let data = nuncio.data.clone();
     data_dir::make(&data)?;
     let (store, secrets) = open(&nuncio).await?;
@@ -93,10 +96,12 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
         engine.stop().await;
         return Err(error);
     }
-    match listen(nuncio, &engine, address, courier).await {
+    fleet.start(&engine).await;
+    match listen(nuncio, &engine, &fleet, address, courier).await {
         Ok(running) => Ok(running),
         Err(error) => {
             engine.stop().await;
+            fleet.close().await;
             Err(error)
         }
     }
@@ -146,6 +151,7 @@ fn courier(nuncio: &Nuncio, secret: SigningSecret) -> Result<HttpCourier, StartE
 async fn listen(
     nuncio: Nuncio,
     engine: &Engine,
+    fleet: &Fleet,
     address: SocketAddr,
     courier: Arc<HttpCourier>,
 ) -> Result<Running, StartError> {
@@ -177,8 +183,19 @@ async fn listen(
             tracing::error!(%error, "the server broke off");
         }
     });
-    let (engine, data) = (engine.clone(), nuncio.data);
-    Ok(Running { engine, options: kept, address, public_url, data, published, shutdown, server, outbox })
+    let (engine, fleet, data) = (engine.clone(), fleet.clone(), nuncio.data);
+    Ok(Running {
+        engine,
+        fleet,
+        options: kept,
+        address,
+        public_url,
+        data,
+        published,
+        shutdown,
+        server,
+        outbox,
+    })
 }
 
 /// The options as they were given, with the names under which this address is reached.
@@ -230,6 +247,11 @@ impl Running {
     /// The engine behind it, for calls without a transport.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// The agents that were made of configuration: to be changed by [`Fleet::apply`].
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
     }
 
     /// Serves MCP to one client on a pair of pipes, beside everybody who comes over HTTP, until it closes its end.
@@ -284,6 +306,7 @@ impl Running {
             // Both have heard of it; the store is closed after the last of them.
             let _ = tokio::join!(self.server, self.outbox);
             self.engine.stop().await;
+            self.fleet.close().await;
         });
         if stopped.await.is_err() {
             tracing::warn!("not everything was handed back in time; it is taken up after the next start");

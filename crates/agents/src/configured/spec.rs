@@ -94,6 +94,26 @@ pub struct ProcessSpec {
     /// How long it has to end by itself after a cancel.
     #[serde(default = "five_seconds", deserialize_with = "duration")]
     pub grace: Duration,
+    /// What goes over its pipes.
+    #[serde(default)]
+    pub speaks: Speaks,
+    /// Bytes of one line that it prints.
+    #[serde(default = "one_mebibyte")]
+    pub max_line_bytes: usize,
+    /// Lines that it prints, from its start to its end.
+    #[serde(default = "hundred_thousand")]
+    pub max_lines: u64,
+}
+
+/// What goes over a program's pipes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Speaks {
+    /// Lines of JSON, in both directions.
+    #[default]
+    Json,
+    /// Plain text: the input's text goes in, what is printed is the result, the exit code decides.
+    Lines,
 }
 
 /// An endpoint that takes POST requests.
@@ -111,6 +131,9 @@ pub struct HttpSpec {
     /// How often a request is made again that was not taken (429, 5xx, no connection).
     #[serde(default = "three")]
     pub retries: u32,
+    /// Bytes of an answer, all of a stream together.
+    #[serde(default = "sixteen_mebibytes")]
+    pub max_answer_bytes: usize,
 }
 
 /// An MCP server: a command or an address.
@@ -228,6 +251,14 @@ fn fifty() -> u32 {
     50
 }
 
+fn one_mebibyte() -> usize {
+    1024 * 1024
+}
+
+fn sixteen_mebibytes() -> usize {
+    16 * 1024 * 1024
+}
+
 fn hundred_thousand() -> u64 {
     100_000
 }
@@ -275,7 +306,8 @@ struct Common {
     time_limit: Option<Duration>,
 }
 
-const COMMON: [&str; 5] = ["description", "version", "skills", "input-schema", "time-limit"];
+/// The keys that all kinds have in common, beside `name` and `kind`.
+pub const COMMON: [&str; 5] = ["description", "version", "skills", "input-schema", "time-limit"];
 
 fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     duration(from).map(Some)

@@ -5,7 +5,11 @@
 mod bench;
 mod built_in;
 mod echo;
+mod fleet;
+mod http;
 mod long_running;
+mod process;
+mod program;
 mod remote;
 mod research;
 mod server;

@@ -187,3 +187,12 @@ pub(crate) fn lines(log: &[Event], level: Level) -> Vec<&str> {
     });
     lines.collect()
 }
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

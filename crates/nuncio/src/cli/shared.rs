@@ -139,7 +139,7 @@ async fn local(data: Option<PathBuf>) -> Result<Place, CliError> {
     }
     config.listen = "127.0.0.1:0".into();
     // The folder's lock says whether somebody holds it: an address that was left behind says nothing.
-    match server(config.clone()).start().await {
+    match server(config.clone())?.start().await {
         Ok(running) => {
             let token = Published::read(&config.data).map(|published| published.admin_token);
             let target = Target { origin: Origin::Default, flags };
