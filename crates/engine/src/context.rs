@@ -83,11 +83,6 @@ impl TaskContext {
         self.run.caller()
     }
 
-    /// W3C `traceparent`, where the caller sent one.
-    pub fn trace(&self) -> Option<&str> {
-        self.run.trace.as_deref()
-    }
-
     /// The engine, for what is shared beyond the task. What it says may be another thing after a restart, so ask it
     /// inside a [`TaskContext::step`].
     pub fn engine(&self) -> Engine {
