@@ -643,7 +643,8 @@ impl Chunk {
     /// A piece of somebody else's artifact, as it came. Unless it appends it replaces what is there, also what an
     /// earlier step of the same line of work has written.
     pub fn from_elsewhere(chunk: ArtifactChunk) -> Self {
-        let ArtifactChunk { id, parts, append, last, name, description, metadata, extensions, index: _ } = chunk;
+        let ArtifactChunk { id, parts, append, last, name, description, metadata, extensions, index: _ } =
+            chunk;
         Self { id, name, description, parts, last, metadata, extensions, anew: !append }
     }
 

@@ -56,11 +56,7 @@ async fn restart(server: Server, far: &Arc<Far>) -> Server {
 }
 
 fn chunk(text: &str, append: bool, last: bool) -> Act {
-    Act::Tell(Happened::Artifact(ArtifactChunk {
-        append,
-        last,
-        ..whole("text", vec![Part::text(text)])
-    }))
+    Act::Tell(Happened::Artifact(ArtifactChunk { append, last, ..whole("text", vec![Part::text(text)]) }))
 }
 
 fn progress(done: f64) -> Act {
@@ -86,7 +82,12 @@ fn named(name: &str) -> Part {
 
 #[tokio::test]
 async fn what_is_said_goes_over_and_what_happens_comes_back() {
-    let script = vec![progress(1.0), chunk("Hello, ", false, false), chunk("world", true, true), ended(State::Completed, "done")];
+    let script = vec![
+        progress(1.0),
+        chunk("Hello, ", false, false),
+        chunk("world", true, true),
+        ended(State::Completed, "done"),
+    ];
     let far = Far::new(Protocol::A2a, true, vec![script]);
     let server = server(&far).await;
     let task = server.send("far", Part::text("say hello")).await;
@@ -135,7 +136,8 @@ async fn a_question_there_is_a_question_here_and_the_artifact_keeps_its_beginnin
         let task = server.answer(&task, named("nothing")).await;
         assert_eq!((task.state, text_of(&task).as_str()), (State::Completed, "Dear Ada, goodbye"));
         let [asked] = &far.asked()[..] else { panic!("one call") };
-        let answers: Vec<_> = asked.answers.iter().map(|(id, answer)| (id.as_str(), answer.clone())).collect();
+        let answers: Vec<_> =
+            asked.answers.iter().map(|(id, answer)| (id.as_str(), answer.clone())).collect();
         let accepted = |name: &str| Answer::Accept(json!({ "name": name }));
         assert_eq!(answers, [("who", accepted("Ada")), ("what", accepted("nothing"))]);
         assert_eq!(far.resumed.load(Ordering::SeqCst), 0, "the call itself waited");
@@ -144,7 +146,8 @@ async fn a_question_there_is_a_question_here_and_the_artifact_keeps_its_beginnin
 
 #[tokio::test]
 async fn a_restart_in_the_middle_takes_the_call_up_where_it_was() {
-    let script = vec![chunk("one ", false, false), Act::Hold, chunk("two", true, true), ended(State::Completed, "")];
+    let script =
+        vec![chunk("one ", false, false), Act::Hold, chunk("two", true, true), ended(State::Completed, "")];
     let far = Far::new(Protocol::A2a, true, vec![script]);
     let server = server(&far).await;
     let task = server.submit(submit("far", Part::text("x"))).await;
@@ -159,7 +162,12 @@ async fn a_restart_in_the_middle_takes_the_call_up_where_it_was() {
 
 #[tokio::test]
 async fn an_answer_after_a_restart_goes_over_to_the_same_call() {
-    let script = vec![chunk("Dear ", false, false), form("who", "Who?"), chunk("Ada", true, true), ended(State::Completed, "")];
+    let script = vec![
+        chunk("Dear ", false, false),
+        form("who", "Who?"),
+        chunk("Ada", true, true),
+        ended(State::Completed, ""),
+    ];
     let far = Far::new(Protocol::A2a, true, vec![script]);
     let server = server(&far).await;
     let task = server.send("far", Part::text("x")).await;
@@ -172,7 +180,8 @@ async fn an_answer_after_a_restart_goes_over_to_the_same_call() {
 #[tokio::test]
 async fn a_call_that_is_gone_is_made_again_and_nobody_is_asked_twice() {
     let first = vec![form("q1", "Who?"), Act::Forget, Act::Cut];
-    let second = vec![form("r1", "Who?"), chunk("Ada", false, true), form("r2", "Why?"), ended(State::Completed, "")];
+    let second =
+        vec![form("r1", "Who?"), chunk("Ada", false, true), form("r2", "Why?"), ended(State::Completed, "")];
     for keeps in [true, false] {
         let far = Far::new(Protocol::A2a, keeps, vec![first.clone(), second.clone()]);
         let server = server(&far).await;
@@ -190,8 +199,14 @@ async fn a_call_that_is_gone_is_made_again_and_nobody_is_asked_twice() {
 
 #[tokio::test]
 async fn a_call_that_is_gone_fails_where_the_table_says_so() {
-    for (lost, idempotent, again) in [(Lost::Fail, true, false), (Lost::Safe, false, false), (Lost::Safe, true, true)] {
-        let far = Far::new(Protocol::A2a, false, vec![vec![progress(1.0), Act::Cut], vec![ended(State::Completed, "")]]);
+    for (lost, idempotent, again) in
+        [(Lost::Fail, true, false), (Lost::Safe, false, false), (Lost::Safe, true, true)]
+    {
+        let far = Far::new(
+            Protocol::A2a,
+            false,
+            vec![vec![progress(1.0), Act::Cut], vec![ended(State::Completed, "")]],
+        );
         far.offers.lock().unwrap()[0].idempotent = idempotent;
         let server = Server::with(vec![made_with(&far, |remote| remote.lost = lost).agent]).await;
         let task = server.send("far", Part::text("x")).await;
@@ -260,7 +275,11 @@ async fn the_agent_presents_itself_as_the_other_side_does() {
 #[tokio::test]
 async fn words_on_the_way_are_seen() {
     let said = |text: &str| Act::Tell(Happened::Said(Message::text("m", nuncio_engine::Role::Agent, text)));
-    let far = Far::new(Protocol::A2a, true, vec![vec![said("looking"), said("found"), ended(State::Completed, "")]]);
+    let far = Far::new(
+        Protocol::A2a,
+        true,
+        vec![vec![said("looking"), said("found"), ended(State::Completed, "")]],
+    );
     let server = server(&far).await;
     let task = server.send("far", Part::text("x")).await;
     let log = server.log(&task).await;

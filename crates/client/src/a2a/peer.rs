@@ -133,7 +133,7 @@ impl Peer for A2aPeer {
 
     async fn changed(&self) {
         // Cards do not tell when they change: whoever wants to know looks again.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn look(&self) -> Result<(), PeerError> {

@@ -26,12 +26,7 @@ pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
 fn begin(offer: &str, text: &str) -> Begin {
     static MADE: AtomicUsize = AtomicUsize::new(0);
     let id = format!("message-{}", MADE.fetch_add(1, Ordering::Relaxed));
-    Begin {
-        offer: offer.into(),
-        input: Message::text(id, Role::User, text),
-        context: None,
-        trace: None,
-    }
+    Begin { offer: offer.into(), input: Message::text(id, Role::User, text), context: None, trace: None }
 }
 
 /// What a call came to.

@@ -60,9 +60,14 @@ impl Artifacts {
 /// Adds a piece. Adjacent texts are one text, as in the task itself.
 fn join(open: &mut ArtifactChunk, chunk: &ArtifactChunk) {
     for part in &chunk.parts {
-        let last = open.parts.last_mut().filter(|last| last.metadata.is_none() && last.media_type == part.media_type);
+        let last = open
+            .parts
+            .last_mut()
+            .filter(|last| last.metadata.is_none() && last.media_type == part.media_type);
         match (last.map(|last| &mut last.content), &part.content) {
-            (Some(Content::Text(text)), Content::Text(more)) if part.metadata.is_none() => text.push_str(more),
+            (Some(Content::Text(text)), Content::Text(more)) if part.metadata.is_none() => {
+                text.push_str(more);
+            }
             _ => open.parts.push(part.clone()),
         }
     }

@@ -62,7 +62,9 @@ pub(super) async fn decide(there: &There, cx: &TaskContext) -> Result<Result<Cho
                 });
                 match cx.ask("Which tool do you want?", schema).await? {
                     Answer::Accept(data) => said.tool = data["tool"].as_str().map(str::to_owned),
-                    other => return Ok(Err(unanswered(&other, &format!("name a tool: {}", tools.join(", "))))),
+                    other => {
+                        return Ok(Err(unanswered(&other, &format!("name a tool: {}", tools.join(", ")))));
+                    }
                 }
             }
             Choice::More { tool, arguments, schema } => {
@@ -93,7 +95,7 @@ fn unanswered(answer: &Answer, what: &str) -> Outcome {
 impl Said {
     fn of(message: &Message) -> Self {
         let text = Some(message.joined_text().trim().to_owned()).filter(|text| !text.is_empty());
-        let named = message.metadata.as_ref().and_then(|metadata| skill(metadata));
+        let named = message.metadata.as_ref().and_then(skill);
         match message.data() {
             Some(Value::Object(data)) => Self::of_data(data.clone(), named, text),
             _ => match text.as_deref().map(serde_json::from_str::<Value>) {

@@ -11,8 +11,19 @@ use serde_json::{Map, Value, json};
 
 /// What a property of a form may say beside its type.
 const WORDS: [&str; 13] = [
-    "title", "description", "enum", "enumNames", "const", "oneOf", "default", "format", "pattern", "minLength",
-    "maxLength", "minimum", "maximum",
+    "title",
+    "description",
+    "enum",
+    "enumNames",
+    "const",
+    "oneOf",
+    "default",
+    "format",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
 ];
 
 /// Puts a question and gives its answer, of the shape that the other side asked for.
@@ -52,7 +63,9 @@ impl Form {
         let asked = schema["properties"].as_object().unwrap_or(&nothing);
         let is_flat = schema["type"] == "object"
             && schema["properties"].is_object()
-            && asked.values().all(|property| primitive(property).is_some_and(|kind| property["type"] == kind));
+            && asked
+                .values()
+                .all(|property| primitive(property).is_some_and(|kind| property["type"] == kind));
         if is_flat && Shape::compile(schema).is_ok() {
             return Self { schema: schema.clone(), texts: vec![] };
         }
@@ -79,7 +92,8 @@ impl Form {
         for name in &self.texts {
             let Some(member) = data.get_mut(name) else { continue };
             if let Value::String(text) = member {
-                *member = serde_json::from_str(text).map_err(|error| format!("{name}: expected JSON: {error}"))?;
+                *member =
+                    serde_json::from_str(text).map_err(|error| format!("{name}: expected JSON: {error}"))?;
             }
         }
         Ok(data)

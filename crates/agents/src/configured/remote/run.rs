@@ -85,7 +85,10 @@ struct Attempt<'a> {
 enum End {
     Outcome(Outcome),
     /// There is no way back to it; whether it may be made again.
-    Lost { why: String, again: bool },
+    Lost {
+        why: String,
+        again: bool,
+    },
 }
 
 impl Attempt<'_> {
@@ -126,11 +129,12 @@ impl Attempt<'_> {
         if self.there.remote.lost != Lost::Again {
             // Written before anybody is called: whoever finds it after a restart does not know what came of it.
             first = false;
-            self.cx.step(&self.named("intend"), async |_| {
-                first = true;
-                Ok(())
-            })
-            .await?;
+            self.cx
+                .step(&self.named("intend"), async |_| {
+                    first = true;
+                    Ok(())
+                })
+                .await?;
         }
         let begin = async |step: nuncio_engine::StepContext| {
             if !first {
@@ -241,7 +245,9 @@ fn outcome(state: State, message: Option<Message>) -> Outcome {
     let words = message.as_ref().map(Message::joined_text).filter(|words| !words.is_empty());
     match state {
         State::Completed => Outcome::Completed(message),
-        State::Rejected => Outcome::Rejected(words.unwrap_or_else(|| "the other side did not take it".into())),
+        State::Rejected => {
+            Outcome::Rejected(words.unwrap_or_else(|| "the other side did not take it".into()))
+        }
         State::Canceled => Outcome::Canceled(words),
         _ => Outcome::Failed(words.unwrap_or_else(|| "it failed on the other side, without a word".into())),
     }

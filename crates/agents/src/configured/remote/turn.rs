@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use nuncio_client::peer::{Begin, Ended, Handle, Happened, Offer, PeerError};
 use nuncio_engine::{
-    AgentError, Answer, Level, Message, StepContext,
-    event::ArtifactChunk,
-    question::Question,
-    task::State,
+    AgentError, Answer, Level, Message, StepContext, event::ArtifactChunk, question::Question, task::State,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -125,11 +122,7 @@ pub(super) async fn begin(
 }
 
 /// Begins, and waits for the first thing that happens: what leads back to the call, where there is such a thing.
-async fn first(
-    there: &There,
-    step: &StepContext,
-    begin: Begin,
-) -> Result<(Live, Option<Handle>), PeerError> {
+async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live, Option<Handle>), PeerError> {
     let mut live = Live::new(there.peer().begin(begin).await?);
     let happened = tokio::select! {
         happened = live.call.next() => happened?,

@@ -204,7 +204,7 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
                             return;
                         }
                     }
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 };
                 let go_on = tokio::select! {
                     () = far.on.notified() => true,

@@ -75,7 +75,8 @@ async fn a_message_names_its_tool_in_many_ways() {
     check(&all(), Part::data(json!({ "skill": "add", "a": 1, "b": 2 })), "add", sum.clone()).await;
     check(&all(), Part::data(json!({ "skillId": "add", "arguments": sum })), "add", sum.clone()).await;
     check(&all(), Part::text("add {\"a\": 1, \"b\": 2}"), "add", sum.clone()).await;
-    check(&all(), Part::text("{\"tool\": \"add\", \"arguments\": {\"a\": 1, \"b\": 2}}"), "add", sum.clone()).await;
+    check(&all(), Part::text("{\"tool\": \"add\", \"arguments\": {\"a\": 1, \"b\": 2}}"), "add", sum.clone())
+        .await;
     check(&all(), Part::text("echo hello there"), "echo", json!({ "message": "hello there" })).await;
     check(&[("add", adds())], Part::data(sum.clone()), "add", sum).await;
     check(&[("echo", echoes())], Part::text("hello"), "echo", json!({ "message": "hello" })).await;
@@ -135,6 +136,9 @@ async fn nothing_is_called_without_an_answer() {
     let (far, server) = with_tools(&all()).await;
     let task = server.send("far", Part::text("hm")).await;
     let task = server.answer(&task, Part::data(json!({ "action": "decline" }))).await;
-    assert_eq!((task.state, ending(&task).1), (State::Rejected, "nothing was called: name a tool: add, echo, tag".into()));
+    assert_eq!(
+        (task.state, ending(&task).1),
+        (State::Rejected, "nothing was called: name a tool: add, echo, tag".into())
+    );
     assert!(far.asked().is_empty());
 }

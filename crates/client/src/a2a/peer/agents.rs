@@ -10,7 +10,10 @@ use url::Url;
 
 use super::{A2aOptions, fault::peer_error};
 use crate::{
-    a2a::{A2aClient, AgentCard, CardReference, ClientError, Credentials, Interface, Received, WELL_KNOWN, card, http::Http},
+    a2a::{
+        A2aClient, AgentCard, CardReference, ClientError, Credentials, Interface, Received, WELL_KNOWN, card,
+        http::Http,
+    },
     peer::{Offer, PeerError},
 };
 

@@ -4,10 +4,12 @@
 //! With cursors a cut loses nothing and repeats nothing. Without them the task itself is looked at after a cut, and
 //! artifacts are told whole. Only a terminal state is an end; whoever is away for too long is an error.
 
+mod mend;
+mod orders;
+
 use std::{collections::VecDeque, time::Duration};
 
 use http::{HeaderName, HeaderValue};
-use nuncio_engine::question::Answer;
 use nuncio_wire::a2a::{Dialect, Send, StreamEvent};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::Instant};
@@ -20,7 +22,7 @@ use super::{
 };
 use crate::{
     a2a::{A2aClient, ClientError, Events},
-    peer::{Begin, Call, CallDriver, Happened, Handle, Order, PeerError},
+    peer::{Begin, Call, CallDriver, Handle, Happened, PeerError},
 };
 
 /// The first wait after a cut, and the longest.
@@ -33,8 +35,6 @@ const ASKED_SLOWEST: Duration = Duration::from_secs(60);
 const EMPTY_STREAMS: u32 = 3;
 /// The cursor before the first event.
 const BEGINNING: &str = "0";
-/// Where a task cannot be canceled because it has ended.
-const NOT_CANCELABLE: i64 = -32002;
 
 /// Where a call stands, in the words of a [`Handle`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -250,7 +250,10 @@ impl Feed {
         }
     }
 
-    fn streamed(&mut self, next: Result<Option<crate::a2a::StreamItem>, ClientError>) -> Result<(), PeerError> {
+    fn streamed(
+        &mut self,
+        next: Result<Option<crate::a2a::StreamItem>, ClientError>,
+    ) -> Result<(), PeerError> {
         match next {
             Ok(Some(item)) => {
                 (self.silent, self.pause, self.empty_streams) = (None, FIRST_WAIT, 0);
@@ -269,134 +272,6 @@ impl Feed {
                 Err(peer_error(error))
             }
             Err(error) => self.lose(&error.to_string()),
-        }
-    }
-
-    /// The stream was cut.
-    fn lose(&mut self, why: &str) -> Result<(), PeerError> {
-        tracing::debug!(task = self.at.task, cursor = self.at.cursor, why, "a call was cut");
-        if self.at.task.is_none() && !self.line.has_cursors() {
-            return Err(PeerError::Cut(format!(
-                "{why}; whether the agent has taken the message is not known"
-            )));
-        }
-        if self.empty_streams == 0 {
-            self.pause = Duration::ZERO;
-        }
-        self.empty_streams += 1;
-        self.source = Source::Lost;
-        self.told.unsure |= !self.by_cursor();
-        Ok(())
-    }
-
-    /// One attempt to go on after a cut.
-    async fn mend(&mut self) -> Result<(), PeerError> {
-        self.wait(LONGEST_WAIT).await;
-        let Some(task) = self.at.task.clone() else {
-            // Nothing came back, and the same message under the same key is one message.
-            let Some((send, headers)) = self.begun.take() else {
-                return Err(PeerError::Gone("the call was never begun".into()));
-            };
-            let said = self.say(&send, &headers).await;
-            self.begun = Some((send, headers));
-            return self.heard(said).map(|_| ());
-        };
-        if self.by_cursor() {
-            match self.line.subscribe(&task, self.at.cursor.as_deref()).await {
-                Ok(events) => {
-                    self.source = Source::Stream(Box::new(events));
-                    return self.heard(Ok(())).map(|_| ());
-                }
-                Err(error) if fault::is_passing(&error) || fault::is_gone(&error) => {
-                    return self.heard(Err(error)).map(|_: Option<()>| ());
-                }
-                // Cursors were announced and are not taken: then without.
-                Err(error) => {
-                    tracing::debug!(task, %error, "the cursor is not taken");
-                    (self.at.cursor, self.told.unsure) = (None, true);
-                }
-            }
-        }
-        let found = self.line.get(&task).await;
-        let Some(found) = self.heard(found)? else { return Ok(()) };
-        let rests = found.state.is_terminal() || found.state.is_interrupted();
-        (self.source, self.pause) = (Source::Poll, self.line.options.poll);
-        self.take(&StreamEvent::Task(Box::new(found)), None);
-        if rests || !self.line.streams() || self.empty_streams >= EMPTY_STREAMS {
-            return Ok(());
-        }
-        if let Ok(events) = self.line.subscribe(&task, None).await {
-            self.source = Source::Stream(Box::new(events));
-            // What happened between the look and the subscription was seen by neither.
-            self.told.unsure = true;
-        }
-        Ok(())
-    }
-
-    /// Looks at the task.
-    async fn look(&mut self, slowest: Duration) -> Result<(), PeerError> {
-        let Some(task) = self.at.task.clone() else {
-            return Err(PeerError::Malformed {
-                at: self.line.agent.card.at.clone(),
-                why: "it has taken a message and named no task".into(),
-            });
-        };
-        self.wait(slowest).await;
-        let found = self.line.get(&task).await;
-        if let Some(found) = self.heard(found)? {
-            if matches!(self.source, Source::Asked) && !found.state.is_interrupted() {
-                (self.source, self.pause) = (Source::Lost, FIRST_WAIT);
-                if self.by_cursor() {
-                    return Ok(());
-                }
-            }
-            self.take(&StreamEvent::Task(Box::new(found)), None);
-        }
-        Ok(())
-    }
-
-    /// The task has ended, and some of its artifacts may not have been heard of.
-    async fn close(&mut self) -> Result<(), PeerError> {
-        let Some(task) = self.at.task.clone() else {
-            self.source = Source::Over;
-            return Ok(());
-        };
-        let found = self.line.get(&task).await;
-        if found.is_err() {
-            self.wait(LONGEST_WAIT).await;
-        }
-        if let Some(found) = self.heard(found)? {
-            self.take(&StreamEvent::Task(Box::new(found)), None);
-        }
-        Ok(())
-    }
-
-    /// Waits a little, longer each time.
-    async fn wait(&mut self, longest: Duration) {
-        let pause = self.pause;
-        tokio::time::sleep(pause).await;
-        self.pause = (pause + pause / 2).min(longest.max(pause)).max(FIRST_WAIT);
-    }
-
-    /// What came of a request that may be made again. `None`: it did not come through, and is worth another try.
-    fn heard<T>(&mut self, answer: Result<T, ClientError>) -> Result<Option<T>, PeerError> {
-        match answer {
-            Ok(answer) => {
-                self.silent = None;
-                Ok(Some(answer))
-            }
-            Err(error) if fault::is_gone(&error) => Err(PeerError::Gone(error.to_string())),
-            Err(error) if fault::is_passing(&error) => {
-                let since = *self.silent.get_or_insert_with(Instant::now);
-                if since.elapsed() < self.line.options.away {
-                    return Ok(None);
-                }
-                Err(PeerError::Cut(format!(
-                    "the agent has been away for {} s: {error}",
-                    since.elapsed().as_secs()
-                )))
-            }
-            Err(error) => Err(peer_error(error)),
         }
     }
 
@@ -457,94 +332,6 @@ impl Feed {
         if self.ready.back() != Some(&Happened::Kept(handle.clone())) {
             self.ready.push_back(Happened::Kept(handle));
         }
-    }
-
-    async fn order(&mut self, order: Order) {
-        match order {
-            Order::Answer { question, answer, taken } => {
-                let _ = taken.send(self.answer(&question, &answer).await);
-            }
-            Order::Cancel { told } => match &self.at.task {
-                Some(_) => drop(told.send(self.cancel().await)),
-                None => self.cancels.push(told),
-            },
-        }
-    }
-
-    async fn answer(&mut self, question: &str, answer: &Answer) -> Result<(), PeerError> {
-        let (Some(task), Some(asked)) = (self.at.task.clone(), self.told.asked.clone()) else {
-            return Err(PeerError::Gone(format!("the agent does not ask {question:?}, or not any more")));
-        };
-        if asked.question.id != question {
-            return Err(PeerError::Gone(format!("the agent does not ask {question:?}, or not any more")));
-        }
-        let message = asked.answer(&task, answer);
-        let key = HeaderValue::from_str(&message.id).map(|key| (HeaderName::from_static("idempotency-key"), key));
-        let context_id = self.at.context.clone();
-        let send = Send { task_id: Some(task), context_id, blocking: false, ..Send::new(message) };
-        let headers: Headers = key.into_iter().collect();
-        let since = Instant::now();
-        let mut pause = FIRST_WAIT;
-        // Before the answer is on its way: what comes back speaks of the time after it.
-        self.told.settle(question);
-        loop {
-            let error = match self.say(&send, &headers).await {
-                Ok(()) => break,
-                Err(error) => error,
-            };
-            let again = match self.line.has_cursors() {
-                true => fault::is_passing(&error),
-                // A stranger may have heard it: only what was certainly not heard is said again.
-                false => peer_error(error.clone()).is_passing() || !self.was_heard(&send).await,
-            };
-            if !again || !fault::is_passing(&error) || since.elapsed() > self.line.options.away {
-                self.told.reopen(asked);
-                return Err(peer_error(error));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_WAIT);
-        }
-        self.keep();
-        Ok(())
-    }
-
-    /// Whether an answer that was cut off has arrived: the task does not wait any more.
-    async fn was_heard(&mut self, send: &Send) -> bool {
-        let Some(task) = &send.task_id else { return true };
-        match self.line.get(task).await {
-            Ok(found) => !found.state.is_interrupted(),
-            Err(_) => true,
-        }
-    }
-
-    async fn cancel(&mut self) -> Result<(), PeerError> {
-        let Some(task) = self.at.task.clone() else { return Ok(()) };
-        match self.line.cancel(&task).await {
-            Ok(found) => {
-                let streams = matches!(self.source, Source::Stream(_));
-                // A stream says it in its own time, with everything that came before.
-                if !streams && found.state.is_terminal() && !self.by_cursor() {
-                    self.take(&StreamEvent::Task(Box::new(found)), None);
-                } else if !streams {
-                    (self.source, self.pause) = (Source::Lost, FIRST_WAIT);
-                }
-                Ok(())
-            }
-            Err(error) if error.rpc_code() == Some(NOT_CANCELABLE) => Ok(()),
-            Err(error) => Err(peer_error(error)),
-        }
-    }
-
-    /// The task is known now: whoever wanted it stopped gets that.
-    fn cancel_known(&mut self) {
-        let Some(task) = self.at.task.clone().filter(|_| !self.cancels.is_empty()) else { return };
-        let (line, waiting) = (self.line.clone(), std::mem::take(&mut self.cancels));
-        tokio::spawn(async move {
-            let told = line.cancel(&task).await.map(|_| ()).map_err(peer_error);
-            for waits in waiting {
-                let _ = waits.send(told.clone());
-            }
-        });
     }
 }
 

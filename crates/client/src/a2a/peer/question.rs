@@ -122,7 +122,8 @@ fn link(message: &Message) -> Option<String> {
             members.values().filter_map(Value::as_str).find(is_link).map(str::to_owned)
         }
         Content::Text(text) => {
-            let mut found = text.split_whitespace().map(|word| word.trim_matches(&['(', ')', '<', '>', '"'][..]));
+            let mut found =
+                text.split_whitespace().map(|word| word.trim_matches(&['(', ')', '<', '>', '"'][..]));
             found.find(is_link).map(|word| word.trim_end_matches(['.', ',', ';']).to_owned())
         }
         _ => None,

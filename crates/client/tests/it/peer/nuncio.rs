@@ -11,7 +11,7 @@ use nuncio_engine::{
 use nuncio_wire::a2a::Dialect;
 use serde_json::json;
 
-use super::{begin, call, site::Site, to_end, turn, within, Story};
+use super::{Story, begin, call, site::Site, to_end, turn, within};
 
 fn peer(site: &Site, dialect: Dialect) -> A2aPeer {
     let options = A2aOptions { dialect: Some(dialect), ..A2aOptions::default() };
@@ -80,7 +80,10 @@ async fn every_handle_leads_to_what_follows_it() {
         assert!(whole.handles.len() > 4, "{:?}", whole.handles);
         for handle in &whole.handles {
             // Another process knows nothing but the handle.
-            let other = A2aPeer::new(site.url("/agents/actor"), A2aOptions { dialect: Some(dialect), ..A2aOptions::default() });
+            let other = A2aPeer::new(
+                site.url("/agents/actor"),
+                A2aOptions { dialect: Some(dialect), ..A2aOptions::default() },
+            );
             let mut seen = Story::default();
             for kept in &whole.told_before(handle) {
                 seen.take(kept.clone());
@@ -164,7 +167,10 @@ async fn without_streams_the_task_is_looked_at() {
         let mut waiting = within(peer.begin(begin("actor", "wait"))).await.unwrap();
         within(waiting.cancel()).await.unwrap();
         let story = to_end(&mut waiting, vec![]).await.unwrap();
-        assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (State::Canceled, "stopped in the middle".into()));
+        assert_eq!(
+            (story.ended.as_ref().unwrap().state, story.words()),
+            (State::Canceled, "stopped in the middle".into())
+        );
     }
 }
 
@@ -202,7 +208,10 @@ async fn what_is_there_is_found_out() {
     };
     assert_eq!(found("/", None).await.unwrap().protocol(), Protocol::A2a);
     assert_eq!(found("/agents/idle", None).await.unwrap().protocol(), Protocol::A2a);
-    assert_eq!(found("/agents/idle/.well-known/agent-card.json", None).await.unwrap().protocol(), Protocol::A2a);
+    assert_eq!(
+        found("/agents/idle/.well-known/agent-card.json", None).await.unwrap().protocol(),
+        Protocol::A2a
+    );
     assert_eq!(found("/mcp", None).await.unwrap().protocol(), Protocol::Mcp);
     assert_eq!(found("/mcp", Some(Protocol::Mcp)).await.unwrap().protocol(), Protocol::Mcp);
     let nothing = found("/nothing/here", None).await.err().unwrap().to_string();

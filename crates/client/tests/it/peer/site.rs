@@ -39,7 +39,7 @@ impl Site {
         let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        
+
         let server = Server::new(engine.clone(), ServerOptions::default());
         let (stop, told) = oneshot::channel::<()>();
         let server = tokio::spawn(async move {

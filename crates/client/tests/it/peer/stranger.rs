@@ -243,7 +243,10 @@ async fn a_stream_that_is_cut_at_every_event_loses_nothing() {
             let (_, peer) = Stranger::start(manners, counting()).await;
             let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
             assert_eq!(story.text(), "1 2 3 4 5 6 ", "{cuts_after:?} {subscribes} {:#?}", story.all);
-            assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (State::Completed, "counted".into()));
+            assert_eq!(
+                (story.ended.as_ref().unwrap().state, story.words()),
+                (State::Completed, "counted".into())
+            );
         }
     }
 }
@@ -271,8 +274,13 @@ async fn a_message_without_a_task_is_a_result() {
 #[tokio::test]
 async fn a_question_in_plain_words_is_a_form_of_one_text() {
     for streams in [true, false] {
-        let script = vec![status("INPUT_REQUIRED", Some("Which city?")), piece("on my way", false), status("COMPLETED", None)];
-        let (stranger, peer) = Stranger::start(Manners { streams, subscribes: true, cuts_after: None }, script).await;
+        let script = vec![
+            status("INPUT_REQUIRED", Some("Which city?")),
+            piece("on my way", false),
+            status("COMPLETED", None),
+        ];
+        let (stranger, peer) =
+            Stranger::start(Manners { streams, subscribes: true, cuts_after: None }, script).await;
         let answer = Answer::Accept(json!({ "answer": "Lisbon" }));
         let story = call(&peer, "stranger", "book", vec![answer]).await.unwrap();
         let [question] = &story.asked[..] else { panic!("one question, not {:?}", story.asked) };
