@@ -447,6 +447,31 @@ say(type="done", text=told["state"], data=told)
 }
 
 #[tokio::test]
+async fn a_program_remembers_and_finds_after_a_restart_what_it_found_before() {
+    let program = Program::python(
+        r#"
+def memory(what, **rest):
+    say(type="memory-" + what, namespace="notes", **rest)
+    return hear()
+before = memory("get", key="n")["value"]
+version = memory("store", key="n", value={"start": start})["version"]
+now = memory("get", key="n")["value"]
+say(type="ask", text="?")
+hear()
+bad = memory("get", key="")
+memory("delete", key="n")
+gone = memory("delete", key="n")["deleted"]
+say(type="done", data={"before": before, "version": version, "now": now, "bad": "error" in bad, "gone": gone})
+"#,
+    );
+    let server = serve(&program, json!({})).await;
+    let task = server.send("program", Part::text("go")).await;
+    let task = server.answer(&task, Part::text("x")).await;
+    let expected = json!({ "before": null, "version": 1, "now": { "start": 1 }, "bad": true, "gone": false });
+    assert_eq!(result_data(&task), expected, "{:?}", ending(&task));
+}
+
+#[tokio::test]
 async fn a_program_that_knows_nothing_of_this_prints_its_result() {
     let program = Program::shell("tr a-z A-Z; echo beside >&2");
     let server = serve(&program, json!({ "speaks": "lines" })).await;

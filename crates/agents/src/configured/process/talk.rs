@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use nuncio_engine::{AgentError, Outcome, StepContext, TaskContext};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     super::protocol::{self, Said, Told, Voice},
@@ -113,6 +113,10 @@ impl<'a> Talk<'a> {
                 cx.sleep(length).await?;
                 self.program.tell(&Told::Awake).await?;
             }
+            Said::MemoryGet { .. } | Said::MemoryStore { .. } | Said::MemoryDelete { .. } => {
+                let told = self.remember(said).await?;
+                self.program.tell(&Told::Memory(told)).await?;
+            }
             Said::StepDone { name, .. } | Said::StepFailed { name, .. } => {
                 return Err(AgentError::Misuse(format!(
                     "it says that step {name:?} has ended, which was not begun, or was done before"
@@ -121,6 +125,32 @@ impl<'a> Talk<'a> {
             other => return Err(unexpected(&other, "is not expected here")),
         }
         Ok(None)
+    }
+
+    /// Asks the memory bank, in the name of whoever called. What it refuses is for the program to know.
+    async fn remember(&self, said: Said) -> Result<Value, AgentError> {
+        let told = match said {
+            Said::MemoryGet { namespace, key } => {
+                self.cx.memory(namespace).get(&key).await.map(|entry| match entry {
+                    Some(entry) => json!({ "value": entry.value, "version": entry.version }),
+                    None => json!({ "value": null, "version": 0 }),
+                })
+            }
+            Said::MemoryStore { namespace, key, value, ttl_seconds } => {
+                let ttl = ttl_seconds.map(Duration::from_secs);
+                let stored = self.cx.memory(namespace).store(&key, &value, ttl).await;
+                stored.map(|version| json!({ "version": version }))
+            }
+            Said::MemoryDelete { namespace, key } => {
+                let deleted = self.cx.memory(namespace).delete(&key).await;
+                deleted.map(|deleted| json!({ "deleted": deleted }))
+            }
+            other => return Err(unexpected(&other, "is nothing to remember")),
+        };
+        match told {
+            Err(AgentError::Failed(error)) => Ok(json!({ "error": error })),
+            told => told,
+        }
     }
 
     /// A step: the result of an earlier run, or the program does it now.
