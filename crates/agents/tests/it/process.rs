@@ -307,6 +307,41 @@ while true; do sleep 1; done"#,
 }
 
 #[tokio::test]
+async fn a_program_that_ends_takes_what_it_left_running_with_it() {
+    let program = Program::shell("sleep 1000 & echo $! > child; echo gone >&2; exit 5");
+    let why = failure(&send(&program, json!({ "restarts": 0 })).await);
+    assert!(why.contains("exit code 5") && why.contains("gone"), "{why}");
+    let child = program.lines("child")[0].clone();
+    until("the child is gone", || !lives(&child)).await;
+}
+
+#[tokio::test]
+async fn so_many_processes_there_are_at_once_and_the_next_waits() {
+    let program = Program::python(
+        r#"
+note("begun", given["text"])
+while not os.path.exists("may-end"):
+    time.sleep(0.01)
+if given["text"] == "first":
+    say(type="call", agent="program", text="called")
+    given = hear()
+say(type="done", text=given["text"])
+"#,
+    );
+    let server = serve(&program, json!({ "max-processes": 1 })).await;
+    let first = server.submit(submit("program", Part::text("first"))).await;
+    until("the first has begun", || program.lines("begun").len() == 1).await;
+    let second = server.submit(submit("program", Part::text("second"))).await;
+    let third = server.submit(submit("program", Part::text("third"))).await;
+    assert_eq!(server.cancel(&third).await.state, State::Canceled, "whoever waits can be canceled");
+    assert_eq!(program.lines("begun"), ["first"]);
+    std::fs::write(program.folder().join("may-end"), "").unwrap();
+    assert_eq!(ending(&server.settle(second).await).1, "second");
+    // It calls itself, and does not wait for its own place.
+    assert_eq!(ending(&server.settle(first).await).1, "called");
+}
+
+#[tokio::test]
 async fn a_cancel_is_told_first_and_last_words_are_heard() {
     let program = Program::python(
         r#"
@@ -342,13 +377,14 @@ sys.stderr.write("x" * 5000 + "\n")
 say(type="ask", text="?")
 hear()
 sys.stderr.write("end\n")
-say(type="done")
+sys.exit(1)
 "#,
     );
-    let server = serve(&program, json!({})).await;
+    let server = serve(&program, json!({ "restarts": 0 })).await;
     let task = server.send("program", Part::text("go")).await;
     let task = server.answer(&task, Part::text("x")).await;
-    assert_eq!(task.state, State::Completed);
+    let why = failure(&task);
+    assert!(why.contains("start 2: password=") && !why.contains("hunter2"), "{why}");
     let log = server.log(&task).await;
     let lines = lines(&log, Level::Info);
     assert!(lines[0].starts_with("start 1: password="), "{lines:?}");

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::protocol::{self, Said, Told, Voice},
+    places::Place,
     program::{Program, describe},
 };
 
@@ -30,6 +31,7 @@ pub(super) enum Ended {
 pub(super) struct Talk<'a> {
     pub(super) cx: &'a TaskContext,
     pub(super) program: &'a mut Program,
+    place: &'a mut Place,
     written: Vec<String>,
 }
 
@@ -40,8 +42,8 @@ enum Next {
 }
 
 impl<'a> Talk<'a> {
-    pub(super) fn new(cx: &'a TaskContext, program: &'a mut Program) -> Self {
-        Self { cx, program, written: vec![] }
+    pub(super) fn new(cx: &'a TaskContext, program: &'a mut Program, place: &'a mut Place) -> Self {
+        Self { cx, program, place, written: vec![] }
     }
 
     /// Listens and answers until it is over.
@@ -104,7 +106,10 @@ impl<'a> Talk<'a> {
                 self.program.tell(&Told::Answer(protocol::answer(&answer))).await?;
             }
             Said::Call { agent, text, data } => {
+                // Whoever is called may be this very agent, and need the place.
+                self.place.give_back();
                 let task = cx.call(&agent, protocol::message(text, data)).await?;
+                self.place.take(cx).await?;
                 self.program.tell(&Told::Called(protocol::called(&task))).await?;
             }
             Said::Sleep { seconds } => {
@@ -231,6 +236,7 @@ impl<'a> Talk<'a> {
         }
         self.program.terminate();
         let _ = tokio::time::timeout(grace / 2, self.program.wait()).await;
+        self.program.kill();
         Outcome::Canceled(None)
     }
 }
