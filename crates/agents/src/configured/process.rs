@@ -4,6 +4,7 @@
 //! waited for; what it did before is replayed by the task's context. Nothing of it is kept while a task waits.
 
 mod lines;
+mod places;
 mod plain;
 mod program;
 mod stderr;
@@ -15,6 +16,7 @@ use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Level, Outcome, Probe, Profile, TaskContext};
 
 use self::{
+    places::{Place, Places},
     program::Program,
     talk::{Ended, Talk},
 };
@@ -31,6 +33,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 pub(super) struct ProcessAgent {
     profile: Profile,
     spec: ProcessSpec,
+    places: Places,
 }
 
 impl ProcessAgent {
@@ -41,13 +44,18 @@ impl ProcessAgent {
                 "expected a program and its arguments, such as [\"python3\", \"agent.py\"]",
             ));
         }
-        for (key, value) in [("max-line-bytes", spec.max_line_bytes as u64), ("max-lines", spec.max_lines)] {
-            if value == 0 {
+        let limits = [
+            ("max-processes", spec.max_processes == 0),
+            ("max-line-bytes", spec.max_line_bytes == 0),
+            ("max-lines", spec.max_lines == 0),
+        ];
+        for (key, is_nothing) in limits {
+            if is_nothing {
                 return Err(table.wrong(key, "expected at least 1"));
             }
         }
         let profile = table.profile(&format!("The program {}.", spec.command.join(" ")));
-        Ok(Self { profile, spec: spec.clone() })
+        Ok(Self { profile, places: Places::new(spec.max_processes), spec: spec.clone() })
     }
 
     /// One process, from its start to its end.
@@ -57,11 +65,12 @@ impl ProcessAgent {
             ("NUNCIO_CONTEXT", cx.context_id().to_owned()),
             ("NUNCIO_ATTEMPT", attempt.to_string()),
         ];
+        let mut place = self.places.take(cx).await?;
         let mut program = Program::start(&self.spec, &variables)?;
         let stderr = Arc::clone(&program.stderr);
         let ended = tokio::select! {
             biased;
-            ended = self.talk(cx, &mut program, attempt) => ended,
+            ended = self.talk(cx, &mut program, &mut place, attempt) => ended,
             Err(error) = stderr.pump(cx) => Err(error),
         };
         match ended {
@@ -73,23 +82,29 @@ impl ProcessAgent {
             Ok(ended @ Ended::Canceled) => Ok(ended),
             Ok(Ended::Crashed(why)) => {
                 stderr.drain(cx).await?;
-                Ok(Ended::Crashed(format!("{why}{}", stderr.tail())))
+                Ok(Ended::Crashed(format!("{why}{}", stderr.tail(cx))))
             }
             Ok(Ended::Silent(why)) => {
                 stderr.drain(cx).await?;
-                Ok(Ended::Silent(format!("{why}{}", stderr.tail())))
+                Ok(Ended::Silent(format!("{why}{}", stderr.tail(cx))))
             }
             Err(AgentError::Misuse(why)) => {
                 stderr.drain_what_is_there(cx).await?;
-                Err(AgentError::Misuse(format!("{why}{}", stderr.tail())))
+                Err(AgentError::Misuse(format!("{why}{}", stderr.tail(cx))))
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn talk(&self, cx: &TaskContext, program: &mut Program, attempt: u32) -> Result<Ended, AgentError> {
+    async fn talk(
+        &self,
+        cx: &TaskContext,
+        program: &mut Program,
+        place: &mut Place,
+        attempt: u32,
+    ) -> Result<Ended, AgentError> {
         program.tell(&protocol::input(cx, &self.profile.name, attempt)).await?;
-        let mut talk = Talk::new(cx, program);
+        let mut talk = Talk::new(cx, program, place);
         let ended = talk.go_on().await;
         // A question that is canceled says so by its error.
         if matches!(ended, Ok(Ended::Canceled) | Err(AgentError::Canceled)) {
@@ -143,7 +158,7 @@ impl Agent for ProcessAgent {
                 cx.durable().await;
                 self.converse(cx).await
             }
-            Speaks::Lines => plain::run(&self.spec, &cx).await,
+            Speaks::Lines => plain::run(&self.spec, &self.places, &cx).await,
         }
     }
 

@@ -64,6 +64,12 @@ pub(super) enum Said {
     },
     /// A wait, which may be long.
     Sleep { seconds: f64 },
+    /// What the memory bank has under a key.
+    MemoryGet { namespace: String, key: String },
+    /// Something for the memory bank.
+    MemoryStore { namespace: String, key: String, value: Value, ttl_seconds: Option<u64> },
+    /// Something that the memory bank may forget.
+    MemoryDelete { namespace: String, key: String },
     /// The end: done.
     Done {
         text: Option<String>,
@@ -126,6 +132,9 @@ impl Said {
             Self::StepFailed { .. } => "step-failed",
             Self::Call { .. } => "call",
             Self::Sleep { .. } => "sleep",
+            Self::MemoryGet { .. } => "memory-get",
+            Self::MemoryStore { .. } => "memory-store",
+            Self::MemoryDelete { .. } => "memory-delete",
             Self::Done { .. } => "done",
             Self::Failed { .. } => "failed",
             Self::Rejected { .. } => "rejected",
@@ -237,6 +246,8 @@ pub(super) enum Told<'a> {
     Called(Map<String, Value>),
     /// The wait is over.
     Awake,
+    /// What the memory bank said.
+    Memory(Value),
     /// The task is to end.
     Cancel,
 }

@@ -97,6 +97,9 @@ pub struct ProcessSpec {
     /// What goes over its pipes.
     #[serde(default)]
     pub speaks: Speaks,
+    /// Processes of it at once; further tasks wait.
+    #[serde(default = "sixty_four")]
+    pub max_processes: usize,
     /// Bytes of one line that it prints.
     #[serde(default = "one_mebibyte")]
     pub max_line_bytes: usize,
@@ -271,6 +274,10 @@ fn one_mebibyte() -> usize {
 
 fn sixteen_mebibytes() -> usize {
     16 * 1024 * 1024
+}
+
+fn sixty_four() -> usize {
+    64
 }
 
 fn hundred_thousand() -> u64 {

@@ -7,7 +7,7 @@ use nuncio_engine::{Agent, Part, State};
 use serde_json::{Value, json};
 
 use crate::{
-    program::spec,
+    program::{extend, spec},
     server::{Server, ending},
 };
 
@@ -70,7 +70,7 @@ async fn tables_that_cannot_be_used_change_nothing() {
     };
     let table = |name: &str, keys: Value| {
         let mut table = json!({ "name": name, "kind": "process", "command": ["sh"] });
-        table.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        extend(&mut table, keys);
         spec(table)
     };
     check(vec![says("new", "1"), table("bad", json!({ "command": [] }))], "agent \"bad\": command").await;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::{io::AsyncReadExt as _, io::AsyncWriteExt as _, net::TcpListener};
 
 use crate::{
-    program::agent,
+    program::{agent, extend},
     server::{Server, ending, lines, percents, result_data, submit},
 };
 
@@ -81,7 +81,7 @@ async fn take(Shared(endpoint): Shared<Endpoint>, headers: HeaderMap, body: Byte
 
 async fn serve(url: &str, keys: Value) -> Server {
     let mut table = json!({ "name": "endpoint", "kind": "http", "url": url });
-    table.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    extend(&mut table, keys);
     Server::with(vec![agent(table)]).await
 }
 
@@ -91,7 +91,7 @@ fn failure(task: &Task) -> String {
     words
 }
 
-fn as_json(value: Value) -> Response {
+fn as_json(value: &Value) -> Response {
     ([("content-type", "application/json")], value.to_string()).into_response()
 }
 
@@ -173,8 +173,8 @@ async fn a_question_ends_the_answer_and_the_next_request_brings_what_was_answere
             let messages = [json!({ "type": "progress", "done": 1 }), ask];
             ([("content-type", "application/jsonl")], ndjson(&messages)).into_response()
         }
-        1 => as_json(json!({ "type": "ask", "text": "Sure?" })),
-        _ => as_json(json!({ "text": got.body["answers"].to_string() })),
+        1 => as_json(&json!({ "type": "ask", "text": "Sure?" })),
+        _ => as_json(&json!({ "text": got.body["answers"].to_string() })),
     })
     .await;
     let server = endpoint.serve(json!({})).await;
@@ -200,7 +200,7 @@ async fn what_was_not_taken_is_sent_again_when_it_may_be() {
     let endpoint = Endpoint::start(|number, _| match number {
         1 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], "slow down").into_response(),
         2 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        _ => as_json(json!({ "text": "at last" })),
+        _ => as_json(&json!({ "text": "at last" })),
     })
     .await;
     let server = endpoint.serve(json!({ "retries": 2 })).await;

@@ -307,6 +307,41 @@ while true; do sleep 1; done"#,
 }
 
 #[tokio::test]
+async fn a_program_that_ends_takes_what_it_left_running_with_it() {
+    let program = Program::shell("sleep 1000 & echo $! > child; echo gone >&2; exit 5");
+    let why = failure(&send(&program, json!({ "restarts": 0 })).await);
+    assert!(why.contains("exit code 5") && why.contains("gone"), "{why}");
+    let child = program.lines("child")[0].clone();
+    until("the child is gone", || !lives(&child)).await;
+}
+
+#[tokio::test]
+async fn so_many_processes_there_are_at_once_and_the_next_waits() {
+    let program = Program::python(
+        r#"
+note("begun", given["text"])
+while not os.path.exists("may-end"):
+    time.sleep(0.01)
+if given["text"] == "first":
+    say(type="call", agent="program", text="called")
+    given = hear()
+say(type="done", text=given["text"])
+"#,
+    );
+    let server = serve(&program, json!({ "max-processes": 1 })).await;
+    let first = server.submit(submit("program", Part::text("first"))).await;
+    until("the first has begun", || program.lines("begun").len() == 1).await;
+    let second = server.submit(submit("program", Part::text("second"))).await;
+    let third = server.submit(submit("program", Part::text("third"))).await;
+    assert_eq!(server.cancel(&third).await.state, State::Canceled, "whoever waits can be canceled");
+    assert_eq!(program.lines("begun"), ["first"]);
+    std::fs::write(program.folder().join("may-end"), "").unwrap();
+    assert_eq!(ending(&server.settle(second).await).1, "second");
+    // It calls itself, and does not wait for its own place.
+    assert_eq!(ending(&server.settle(first).await).1, "called");
+}
+
+#[tokio::test]
 async fn a_cancel_is_told_first_and_last_words_are_heard() {
     let program = Program::python(
         r#"
@@ -342,13 +377,14 @@ sys.stderr.write("x" * 5000 + "\n")
 say(type="ask", text="?")
 hear()
 sys.stderr.write("end\n")
-say(type="done")
+sys.exit(1)
 "#,
     );
-    let server = serve(&program, json!({})).await;
+    let server = serve(&program, json!({ "restarts": 0 })).await;
     let task = server.send("program", Part::text("go")).await;
     let task = server.answer(&task, Part::text("x")).await;
-    assert_eq!(task.state, State::Completed);
+    let why = failure(&task);
+    assert!(why.contains("start 2: password=") && !why.contains("hunter2"), "{why}");
     let log = server.log(&task).await;
     let lines = lines(&log, Level::Info);
     assert!(lines[0].starts_with("start 1: password="), "{lines:?}");
@@ -444,6 +480,31 @@ say(type="done", text=told["state"], data=told)
     let task = server.send("program", Part::text("go")).await;
     assert_eq!(ending(&task).1, "completed");
     assert!(result_data(&task).to_string().contains("hello"), "{:?}", result_data(&task));
+}
+
+#[tokio::test]
+async fn a_program_remembers_and_finds_after_a_restart_what_it_found_before() {
+    let program = Program::python(
+        r#"
+def memory(what, **rest):
+    say(type="memory-" + what, namespace="notes", **rest)
+    return hear()
+before = memory("get", key="n")["value"]
+version = memory("store", key="n", value={"start": start})["version"]
+now = memory("get", key="n")["value"]
+say(type="ask", text="?")
+hear()
+bad = memory("get", key="")
+memory("delete", key="n")
+gone = memory("delete", key="n")["deleted"]
+say(type="done", data={"before": before, "version": version, "now": now, "bad": "error" in bad, "gone": gone})
+"#,
+    );
+    let server = serve(&program, json!({})).await;
+    let task = server.send("program", Part::text("go")).await;
+    let task = server.answer(&task, Part::text("x")).await;
+    let expected = json!({ "before": null, "version": 1, "now": { "start": 1 }, "bad": true, "gone": false });
+    assert_eq!(result_data(&task), expected, "{:?}", ending(&task));
 }
 
 #[tokio::test]

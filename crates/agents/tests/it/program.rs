@@ -59,7 +59,7 @@ impl Program {
         let mut table = json!({
             "name": "program", "kind": "process", "command": self.command, "dir": self.folder.path(),
         });
-        table.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        extend(&mut table, keys);
         agent(table)
     }
 
@@ -80,5 +80,12 @@ pub(crate) fn agent(table: Value) -> Arc<dyn Agent> {
 }
 
 pub(crate) fn spec(table: Value) -> AgentSpec {
-    AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()
+    let Value::Object(table) = table else { panic!("a table") };
+    AgentSpec::read(&table, &|_| None).unwrap()
+}
+
+/// Adds keys to a table.
+pub(crate) fn extend(table: &mut Value, keys: Value) {
+    let (Value::Object(table), Value::Object(keys)) = (table, keys) else { panic!("a table") };
+    table.extend(keys);
 }

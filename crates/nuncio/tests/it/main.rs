@@ -9,6 +9,7 @@ mod client;
 mod cluster;
 mod command;
 mod config;
+mod configured;
 mod crash;
 mod crowd;
 mod delivery;

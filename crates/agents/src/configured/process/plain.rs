@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::spec::ProcessSpec,
+    places::Places,
     program::{Program, describe},
 };
 
@@ -23,8 +24,13 @@ enum Went {
     Wrong(String),
 }
 
-pub(super) async fn run(spec: &ProcessSpec, cx: &TaskContext) -> Result<Outcome, AgentError> {
+pub(super) async fn run(
+    spec: &ProcessSpec,
+    places: &Places,
+    cx: &TaskContext,
+) -> Result<Outcome, AgentError> {
     let went = cx.step("run", async |step| {
+        let _place = places.take(cx).await?;
         let mut left = spec.restarts;
         loop {
             match once(spec, cx, &step).await? {
@@ -79,7 +85,7 @@ async fn once(spec: &ProcessSpec, cx: &TaskContext, step: &StepContext) -> Resul
         return Ok((Went::Well, false));
     }
     let killed = status.is_some_and(|status| status.signal().is_some());
-    Ok((Went::Wrong(format!("the program {}{}", describe(status), stderr.tail())), killed && !printed))
+    Ok((Went::Wrong(format!("the program {}{}", describe(status), stderr.tail(cx))), killed && !printed))
 }
 
 /// The text, or the data as JSON where there is no text.

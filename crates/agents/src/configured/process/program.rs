@@ -1,7 +1,13 @@
 //! One process of a program: its pipes, and its end. It leads a process group of its own, which is killed when this
 //! is dropped, so that nothing of it outlives the run that it belongs to.
 
-use std::{io, path::Path, process::ExitStatus, process::Stdio, time::Duration};
+use std::{
+    io,
+    path::Path,
+    process::{ExitStatus, Stdio},
+    sync::Arc,
+    time::Duration,
+};
 
 use nuncio_engine::AgentError;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -35,7 +41,9 @@ pub(super) struct Program {
     input: Option<mpsc::Sender<Vec<u8>>>,
     writer: JoinHandle<()>,
     output: Lines<ChildStdout>,
-    pub(super) stderr: std::sync::Arc<Stderr>,
+    pub(super) stderr: Arc<Stderr>,
+    /// It has ended; what it printed may not have been read yet.
+    gone: bool,
     lines: u64,
     max_lines: u64,
     max_line_bytes: usize,
@@ -67,7 +75,8 @@ impl Program {
             input: Some(input),
             writer,
             output: Lines::new(stdout, spec.max_line_bytes),
-            stderr: std::sync::Arc::new(Stderr::read(stderr)),
+            stderr: Arc::new(Stderr::read(stderr)),
+            gone: false,
             lines: 0,
             max_lines: spec.max_lines,
             max_line_bytes: spec.max_line_bytes,
@@ -97,7 +106,17 @@ impl Program {
 
     /// The next line that it prints; `None` when it prints no more.
     pub(super) async fn line(&mut self) -> Result<Option<String>, AgentError> {
-        let read = self.output.next().await;
+        let read = loop {
+            tokio::select! {
+                biased;
+                read = self.output.next() => break read,
+                _ = self.child.wait(), if !self.gone => {
+                    // What it left running would hold its output open.
+                    self.gone = true;
+                    self.group.signal(Signal::KILL);
+                }
+            }
+        };
         let Some(line) = read.map_err(|e| AgentError::failed(format!("cannot read its output: {e}")))? else {
             return Ok(None);
         };
@@ -160,6 +179,11 @@ impl Program {
     /// Asks it, and whatever it has started, to end.
     pub(super) fn terminate(&self) {
         self.group.signal(Signal::TERM);
+    }
+
+    /// Ends it, and whatever it has started, at once.
+    pub(super) fn kill(&self) {
+        self.group.signal(Signal::KILL);
     }
 
     /// Lets it tidy up in its own time, since its work is done; then it is killed.

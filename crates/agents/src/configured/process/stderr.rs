@@ -86,14 +86,15 @@ impl Stderr {
         Ok(())
     }
 
-    /// The last lines, to be put behind an error; nothing where there are none.
-    pub(super) fn tail(&self) -> String {
+    /// The last lines, to be put behind an error, without what looks like a secret; nothing where there are none.
+    pub(super) fn tail(&self, cx: &TaskContext) -> String {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         if tail.is_empty() {
             return String::new();
         }
         let lines: Vec<&str> = tail.iter().map(String::as_str).collect();
-        format!("; the last lines of its stderr:\n{}", lines.join("\n"))
+        let lines = lines.join("\n");
+        format!("; the last lines of its stderr:\n{}", cx.engine().redactor().text(&lines))
     }
 }
 

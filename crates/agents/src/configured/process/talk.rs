@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use nuncio_engine::{AgentError, Outcome, StepContext, TaskContext};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     super::protocol::{self, Said, Told, Voice},
+    places::Place,
     program::{Program, describe},
 };
 
@@ -30,6 +31,7 @@ pub(super) enum Ended {
 pub(super) struct Talk<'a> {
     pub(super) cx: &'a TaskContext,
     pub(super) program: &'a mut Program,
+    place: &'a mut Place,
     written: Vec<String>,
 }
 
@@ -40,8 +42,8 @@ enum Next {
 }
 
 impl<'a> Talk<'a> {
-    pub(super) fn new(cx: &'a TaskContext, program: &'a mut Program) -> Self {
-        Self { cx, program, written: vec![] }
+    pub(super) fn new(cx: &'a TaskContext, program: &'a mut Program, place: &'a mut Place) -> Self {
+        Self { cx, program, place, written: vec![] }
     }
 
     /// Listens and answers until it is over.
@@ -104,7 +106,10 @@ impl<'a> Talk<'a> {
                 self.program.tell(&Told::Answer(protocol::answer(&answer))).await?;
             }
             Said::Call { agent, text, data } => {
+                // Whoever is called may be this very agent, and need the place.
+                self.place.give_back();
                 let task = cx.call(&agent, protocol::message(text, data)).await?;
+                self.place.take(cx).await?;
                 self.program.tell(&Told::Called(protocol::called(&task))).await?;
             }
             Said::Sleep { seconds } => {
@@ -112,6 +117,10 @@ impl<'a> Talk<'a> {
                     .map_err(|error| AgentError::Misuse(format!("sleep: {seconds} seconds: {error}")))?;
                 cx.sleep(length).await?;
                 self.program.tell(&Told::Awake).await?;
+            }
+            Said::MemoryGet { .. } | Said::MemoryStore { .. } | Said::MemoryDelete { .. } => {
+                let told = self.remember(said).await?;
+                self.program.tell(&Told::Memory(told)).await?;
             }
             Said::StepDone { name, .. } | Said::StepFailed { name, .. } => {
                 return Err(AgentError::Misuse(format!(
@@ -121,6 +130,32 @@ impl<'a> Talk<'a> {
             other => return Err(unexpected(&other, "is not expected here")),
         }
         Ok(None)
+    }
+
+    /// Asks the memory bank, in the name of whoever called. What it refuses is for the program to know.
+    async fn remember(&self, said: Said) -> Result<Value, AgentError> {
+        let told = match said {
+            Said::MemoryGet { namespace, key } => {
+                self.cx.memory(namespace).get(&key).await.map(|entry| match entry {
+                    Some(entry) => json!({ "value": entry.value, "version": entry.version }),
+                    None => json!({ "value": null, "version": 0 }),
+                })
+            }
+            Said::MemoryStore { namespace, key, value, ttl_seconds } => {
+                let ttl = ttl_seconds.map(Duration::from_secs);
+                let stored = self.cx.memory(namespace).store(&key, &value, ttl).await;
+                stored.map(|version| json!({ "version": version }))
+            }
+            Said::MemoryDelete { namespace, key } => {
+                let deleted = self.cx.memory(namespace).delete(&key).await;
+                deleted.map(|deleted| json!({ "deleted": deleted }))
+            }
+            other => return Err(unexpected(&other, "is nothing to remember")),
+        };
+        match told {
+            Err(AgentError::Failed(error)) => Ok(json!({ "error": error })),
+            told => told,
+        }
     }
 
     /// A step: the result of an earlier run, or the program does it now.
@@ -201,6 +236,7 @@ impl<'a> Talk<'a> {
         }
         self.program.terminate();
         let _ = tokio::time::timeout(grace / 2, self.program.wait()).await;
+        self.program.kill();
         Outcome::Canceled(None)
     }
 }
