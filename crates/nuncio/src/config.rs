@@ -18,7 +18,8 @@ use std::{
 };
 
 use nuncio::{
-    FlowsOptions, ModelOptions, OtlpOptions, PostgresOptions, Provider, SecurityOptions, ServerOptions, StorePlace,
+    FlowsOptions, ModelOptions, OtlpOptions, PostgresOptions, Provider, SecurityOptions, ServerOptions,
+    StorePlace,
     engine::{AccessOptions, Options, outbox::OutboxOptions},
 };
 

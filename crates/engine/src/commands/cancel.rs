@@ -44,7 +44,9 @@ impl Inner {
             };
             let canceled = match at_work {
                 true => self.cancel_at_work(caller, &opened, task).await?,
-                false if self.works_elsewhere(&opened) => self.cancel_elsewhere(caller, &opened, task, tell).await?,
+                false if self.works_elsewhere(&opened) => {
+                    self.cancel_elsewhere(caller, &opened, task, tell).await?
+                }
                 false => self.cancel_at_rest(&opened, task, tell).await?,
             };
             if let Some(task) = canceled {

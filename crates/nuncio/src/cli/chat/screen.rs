@@ -178,7 +178,11 @@ impl Terminal {
             }
         }
         let words = progress.text.as_deref().map(|text| plain(text).replace('\n', " ")).unwrap_or_default();
-        bar.set_message(if percent(progress).is_none() { format!("{} {words}", progress.done) } else { words });
+        bar.set_message(if percent(progress).is_none() {
+            format!("{} {words}", progress.done)
+        } else {
+            words
+        });
     }
 }
 
