@@ -31,7 +31,7 @@ pub(super) async fn greet(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Res
     let options = &http.options;
     if options.version.is_none_or(Version::is_stateless) {
         match discover(http, changes).await? {
-            Discovered::Speaks(connection) => return Ok(connection),
+            Discovered::Speaks(connection) => return Ok(*connection),
             Discovered::Before(version) if options.version.is_none() => {
                 return initialize(http, changes, version.unwrap_or(Version::NEWEST_WITH_SESSIONS)).await;
             }
@@ -46,7 +46,7 @@ pub(super) async fn greet(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Res
 /// What became of the newest revision.
 enum Discovered {
     /// The server speaks it.
-    Speaks(Connection),
+    Speaks(Box<Connection>),
     /// It does not; it may have said which it does.
     Before(Option<Version>),
 }
@@ -71,7 +71,7 @@ async fn discover(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Result<Disc
         Ok(about) => {
             let connection =
                 Connection::new(&http.at, (version, about), Link::Http(link), &hub, &http.options);
-            Ok(Discovered::Speaks(connection))
+            Ok(Discovered::Speaks(Box::new(connection)))
         }
         Err(before) => Ok(Discovered::Before(before)),
     }

@@ -44,11 +44,13 @@ impl Asked {
     }
 
     /// The result of the request.
-    fn result(&self, result: Value) -> String {
+    fn result(&self, result: impl Into<Value>) -> String {
+        let result: Value = result.into();
         json!({ "jsonrpc": "2.0", "id": self.body["id"], "result": result }).to_string()
     }
 
-    fn error(&self, code: i64, data: Value) -> String {
+    fn error(&self, code: i64, data: impl Into<Value>) -> String {
+        let data: Value = data.into();
         let error = json!({ "code": code, "message": "words", "data": data });
         json!({ "jsonrpc": "2.0", "id": self.body["id"], "error": error }).to_string()
     }
