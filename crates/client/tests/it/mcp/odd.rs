@@ -221,6 +221,33 @@ async fn a_server_that_lets_go_says_when_to_come_again() {
 }
 
 #[tokio::test]
+async fn an_answer_counts_on_whatever_stream_it_comes() {
+    let (asked_for, gets) = (Arc::new(Mutex::new(None)), Count::default());
+    let (noted, counted) = (Arc::clone(&asked_for), gets.clone());
+    let url = serve(move |asked| match (asked.verb.as_str(), asked.method()) {
+        ("POST", "tools/call") => {
+            *noted.lock().unwrap() = Some(asked.body["id"].clone());
+            Reply::Events(event("", log("one")), Ends::Never)
+        }
+        // The session's own stream says it, once there is something to say.
+        ("GET", _) => match noted.lock().unwrap().clone() {
+            Some(id) => {
+                let answer = json!({ "jsonrpc": "2.0", "id": id, "result": said("done") }).to_string();
+                Reply::Events(event("", answer), Ends::Never)
+            }
+            None => {
+                counted.next();
+                Reply::Events(": wait\n\n".into(), Ends::Now)
+            }
+        },
+        _ => Reply::Ordinary,
+    })
+    .await;
+    let seen = call(&peer(&url)).await.unwrap();
+    assert_eq!((seen.told.join(", "), seen.text()), ("one".into(), "done".into()));
+}
+
+#[tokio::test]
 async fn what_has_no_way_back_is_cut_and_never_done() {
     // Without ids, without resume, without end.
     let check = async |first: &'static str, status: u16, expected: &str| {
