@@ -20,6 +20,7 @@ use nuncio_wire::{
     mcp::{HEADER_MISMATCH, URL_REQUIRED, Version, level_of},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use self::task::Task;
 use super::{
@@ -53,6 +54,8 @@ pub(super) struct Conversation {
     /// What happened and was not told yet.
     outbox: VecDeque<Happened>,
     driver: CallDriver,
+    /// When something was last heard of it.
+    heard: Instant,
     /// Whether somebody would not visit a link that the call needs.
     turned_down: bool,
     /// Whether it was made anew already because of something that a second try may cure.
@@ -76,6 +79,8 @@ enum Step {
     /// Nobody follows any more.
     LetGo,
     Due,
+    /// Nothing was heard for too long.
+    Silent,
     Polled(Result<Value, Fail>),
 }
 
@@ -101,6 +106,7 @@ impl Conversation {
             open: vec![],
             outbox: VecDeque::new(),
             driver,
+            heard: Instant::now(),
             turned_down: false,
             retried: false,
         }
@@ -189,6 +195,9 @@ impl Conversation {
                     return Err(PeerError::Cut(format!("the connection to {} was closed", self.connection.at)));
                 }
             };
+            if let Step::Heard(_) | Step::Routed(_) | Step::Order(_) = &step {
+                self.heard = Instant::now();
+            }
             let ended = match step {
                 Step::Told => None,
                 Step::LetGo => return Ok(None),
@@ -201,6 +210,7 @@ impl Conversation {
                     None
                 }
                 Step::Heard(Err(fail)) => self.broke(fail).await?,
+                Step::Silent => return Err(self.silent().await),
                 Step::Due => {
                     self.poll();
                     None
@@ -219,6 +229,10 @@ impl Conversation {
             Phase::Task(task) => (task.due(), task.polling.as_mut()),
             Phase::Call(_) => (None, None),
         };
+        // Whoever reads a stream of HTTP has an eye on that; on a shared channel nobody else has.
+        let shared = matches!((&self.connection.link, &self.exchange), (Link::Wire(_), Some(_)));
+        let silent = (shared && polling.is_none() && due.is_none())
+            .then(|| self.heard + self.connection.options.silence);
         tokio::select! {
             biased;
             permit = self.driver.happened.reserve(), if !self.outbox.is_empty() => match permit {
@@ -235,6 +249,7 @@ impl Conversation {
             heard = next(&mut self.exchange), if room => Step::Heard(heard),
             polled = polled(polling), if room => Step::Polled(polled),
             () = sleep(due) => Step::Due,
+            () = sleep(silent) => Step::Silent,
         }
     }
 
@@ -350,6 +365,15 @@ impl Conversation {
         }
     }
 
+    async fn silent(&mut self) -> PeerError {
+        let limit = self.connection.options.silence;
+        if let Some((id, _)) = self.exchange.take() {
+            self.connection.cancel(&id, "it took too long").await;
+        }
+        let (at, name) = (&self.connection.at, &self.name);
+        PeerError::Cut(format!("{at}: nothing was heard of {name} for {} s", limit.as_secs_f32()))
+    }
+
     async fn make_again(&mut self) -> Result<(), PeerError> {
         self.call().await.map_err(|fail| fail.into_peer(&self.connection.at))
     }
@@ -441,7 +465,12 @@ impl Conversation {
             Err(error) => Err(error),
         };
         // The call is over for the server; whoever follows may take their time.
-        drop((self.exchange.take(), self.seat));
+        if let (Some((id, _)), Link::Wire(_)) = (self.exchange.take(), &self.connection.link)
+            && matches!(self.phase, Phase::Task(_))
+        {
+            self.connection.cancel(&id, "the task has ended").await;
+        }
+        drop(self.seat);
         let CallDriver { happened, mut orders } = self.driver;
         let mut rest = self.outbox.into_iter().map(Ok).chain([last]).peekable();
         while rest.peek().is_some() {
@@ -476,7 +505,7 @@ async fn polled(polling: Option<&mut task::Polling>) -> Result<Value, Fail> {
     }
 }
 
-async fn sleep(due: Option<tokio::time::Instant>) {
+async fn sleep(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,

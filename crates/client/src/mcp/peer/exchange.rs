@@ -19,6 +19,8 @@ pub(super) enum Exchange {
     Stream {
         /// What comes.
         heard: mpsc::Receiver<Result<Heard, Fail>>,
+        /// Its answer, should the server send it on the session's own stream.
+        elsewhere: Expected,
         /// Whoever reads the stream.
         _reader: AbortOnDrop,
     },
@@ -30,9 +32,13 @@ impl Exchange {
     /// What comes next. Nothing does after the answer or an error.
     pub(super) async fn next(&mut self) -> Result<Heard, Fail> {
         match self {
-            Self::Stream { heard, .. } => match heard.recv().await {
-                Some(heard) => heard,
-                None => Err(Fail::cut("the call broke off without an end")),
+            Self::Stream { heard, elsewhere, .. } => tokio::select! {
+                biased;
+                heard = heard.recv() => match heard {
+                    Some(heard) => heard,
+                    None => Err(Fail::cut("the call broke off without an end")),
+                },
+                answer = elsewhere.answer() => answer.map(|answer| Heard::Message(Incoming::Answer(answer))),
             },
             Self::Hub(expected) => {
                 expected.answer().await.map(|answer| Heard::Message(Incoming::Answer(answer)))

@@ -31,7 +31,7 @@ pub(super) async fn greet(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Res
     let options = &http.options;
     if options.version.is_none_or(Version::is_stateless) {
         match discover(http, changes).await? {
-            Discovered::Speaks(connection) => return Ok(connection),
+            Discovered::Speaks(connection) => return Ok(*connection),
             Discovered::Before(version) if options.version.is_none() => {
                 return initialize(http, changes, version.unwrap_or(Version::NEWEST_WITH_SESSIONS)).await;
             }
@@ -46,7 +46,7 @@ pub(super) async fn greet(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Res
 /// What became of the newest revision.
 enum Discovered {
     /// The server speaks it.
-    Speaks(Connection),
+    Speaks(Box<Connection>),
     /// It does not; it may have said which it does.
     Before(Option<Version>),
 }
@@ -55,26 +55,44 @@ async fn discover(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Result<Disc
     let (version, hub) = (Version::V2026_07_28, Hub::new(changes.clone()));
     let link = Arc::new(Streamable { http: Arc::clone(http), version, session: None, hub: Arc::clone(&hub) });
     let request = discover_request(&http.options);
-    let outcome = match link.ask(&request).await {
-        Ok((_, answer)) => answer.outcome,
-        Err(Fail::Rpc(error)) => Err(error),
-        // Nobody is there, or nobody who lets us in.
-        Err(Fail::Peer(
-            error @ (PeerError::Unreachable { .. } | PeerError::Unauthorized { .. } | PeerError::Busy { .. }),
-        )) => return Err(error.into()),
-        Err(fail) => {
-            tracing::debug!(?fail, "{} does not know server/discover", http.at);
-            return Ok(Discovered::Before(None));
+    for again in [true, false] {
+        let outcome = match link.ask(&request).await {
+            Ok((_, answer)) => answer.outcome,
+            Err(Fail::Rpc(error)) => Err(error),
+            // Nobody is there, or nobody who lets us in.
+            Err(Fail::Peer(
+                error @ (PeerError::Unreachable { .. }
+                | PeerError::Unauthorized { .. }
+                | PeerError::Busy { .. }),
+            )) => return Err(error.into()),
+            Err(fail) => {
+                tracing::debug!(?fail, "{} does not know server/discover", http.at);
+                return Ok(Discovered::Before(None));
+            }
+        };
+        match read_discovered(&http.at, outcome)? {
+            Said::Speaks(about) => {
+                let link = Link::Http(link);
+                let connection = Connection::new(&http.at, (version, about), link, &hub, &http.options);
+                return Ok(Discovered::Speaks(Box::new(connection)));
+            }
+            Said::Before(before) => return Ok(Discovered::Before(before)),
+            Said::Again if again => {}
+            Said::Again => break,
         }
-    };
-    match read_discovered(&http.at, outcome)? {
-        Ok(about) => {
-            let connection =
-                Connection::new(&http.at, (version, about), Link::Http(link), &hub, &http.options);
-            Ok(Discovered::Speaks(connection))
-        }
-        Err(before) => Ok(Discovered::Before(before)),
     }
+    let why = format!("{} says that it speaks MCP {}, and does not", http.at, version.name());
+    Err(PeerError::Unsupported(why).into())
+}
+
+/// What a server says to the question for the newest revision.
+pub(super) enum Said {
+    /// That it speaks it.
+    Speaks(About),
+    /// That it does not; it may have said which it does.
+    Before(Option<Version>),
+    /// That it would, if it was asked in that revision, which it was.
+    Again,
 }
 
 /// The request that a server of the newest revision answers.
@@ -89,10 +107,7 @@ pub(super) fn discover_request(options: &McpOptions) -> Value {
 }
 
 /// What a server says of itself, if it speaks the newest revision; else which one it says it does.
-pub(super) fn read_discovered(
-    at: &str,
-    outcome: Result<Value, ErrorObject>,
-) -> Result<Result<About, Option<Version>>, Fail> {
+pub(super) fn read_discovered(at: &str, outcome: Result<Value, ErrorObject>) -> Result<Said, Fail> {
     let newest = |names: &Value| {
         let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
         names.filter_map(Version::parse).max()
@@ -101,18 +116,19 @@ pub(super) fn read_discovered(
         Ok(mut result) if result.is_object() => {
             let speaks = newest(&result["supportedVersions"]);
             if result["supportedVersions"].is_array() && !speaks.is_some_and(Version::is_stateless) {
-                return Ok(Err(speaks));
+                return Ok(Said::Before(speaks));
             }
             let info = [&result["_meta"]["io.modelcontextprotocol/serverInfo"], &result["serverInfo"]];
             let info = info.into_iter().find(|info| info.is_object()).cloned().unwrap_or_default();
-            Ok(Ok(About { info, capabilities: result["capabilities"].take() }))
+            Ok(Said::Speaks(About { info, capabilities: result["capabilities"].take() }))
         }
-        Ok(_) => Ok(Err(None)),
+        Ok(_) => Ok(Said::Before(None)),
         Err(error) if error.code == i64::from(UNSUPPORTED_VERSION) => {
             let data = error.data.unwrap_or_default();
             match newest(&data["supported"]) {
-                Some(version) if !version.is_stateless() => Ok(Err(Some(version))),
-                _ => {
+                Some(version) if version.is_stateless() => Ok(Said::Again),
+                Some(version) => Ok(Said::Before(Some(version))),
+                None => {
                     let why = format!("{at} speaks none of the revisions known here: {}", data["supported"]);
                     Err(PeerError::Unsupported(why).into())
                 }
@@ -121,7 +137,7 @@ pub(super) fn read_discovered(
         Err(error) if [HEADER_MISMATCH, MISSING_CAPABILITY].map(i64::from).contains(&error.code) => {
             Err(Fail::malformed(at, format!("it refuses server/discover: {error}")))
         }
-        Err(_) => Ok(Err(None)),
+        Err(_) => Ok(Said::Before(None)),
     }
 }
 
@@ -227,8 +243,9 @@ mod tests {
             });
             let said = format!("{outcome:?}");
             let found = match read_discovered("there", outcome) {
-                Ok(Ok(about)) => format!("speaks it, can {}", about.capabilities),
-                Ok(Err(version)) => format!("before: {version:?}"),
+                Ok(Said::Speaks(about)) => format!("speaks it, can {}", about.capabilities),
+                Ok(Said::Before(version)) => format!("before: {version:?}"),
+                Ok(Said::Again) => "again".into(),
                 Err(fail) => fail.into_peer("there").to_string(),
             };
             assert!(found.starts_with(expected), "{said}: {found}");
@@ -240,6 +257,7 @@ mod tests {
         let older = json!({ "supported": ["2025-11-25", "2024-11-05"] });
         check(Err((-32022, older)), "before: Some(V2025_11_25)");
         check(Err((-32022, json!({ "supported": ["2999-01-01"] }))), "there speaks none");
+        check(Err((-32022, json!({ "supported": ["2026-07-28"] }))), "again");
         for code in [-32601, -32602, -32600, -32000, 0] {
             check(Err((code, Value::Null)), "before: None");
         }

@@ -16,6 +16,8 @@ use crate::{auth::Authorizer, outbound::USER_AGENT, peer::PeerError};
 
 /// How often a server may send us on, to another path of its own.
 const REDIRECTS: usize = 3;
+/// How long a connection may be quiet before the other end is asked whether it is there still.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Bytes of a refusal that are read.
 const MAX_REFUSAL: usize = 64 * 1024;
 
@@ -39,6 +41,8 @@ impl Http {
             .no_proxy()
             .referer(false)
             .connect_timeout(options.connect_timeout)
+            // A server that vanished is noticed, however quiet its streams are.
+            .tcp_keepalive(KEEP_ALIVE)
             .user_agent(USER_AGENT)
             .build()
             .map_err(|error| PeerError::Unsupported(format!("there is no HTTP client: {error}")))?;

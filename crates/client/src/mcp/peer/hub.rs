@@ -135,7 +135,7 @@ impl Hub {
                 None
             }
             Taken::Rest(Incoming::Notice { method, params }) => {
-                self.tell(&method, params);
+                self.tell(&method, &params);
                 None
             }
             Taken::Rest(Incoming::Request { id, method, params }) => {
@@ -159,14 +159,16 @@ impl Hub {
         }
     }
 
-    fn tell(&self, method: &str, params: Value) {
+    fn tell(&self, method: &str, params: &Value) {
         let inboxes: Vec<mpsc::Sender<Incoming>> = match method {
             "notifications/progress" => {
                 let token = params["progressToken"].as_str();
                 self.inbox(|call| Some(call.token.as_str()) == token).into_iter().collect()
             }
-            // Which of the calls has the question is known there.
-            "notifications/elicitation/complete" | "notifications/cancelled" => {
+            // Which of the calls is meant is known there.
+            "notifications/elicitation/complete"
+            | "notifications/cancelled"
+            | "notifications/subscriptions/acknowledged" => {
                 self.lock().calls.iter().map(|call| call.inbox.clone()).collect()
             }
             "notifications/tasks" | "notifications/tasks/status" => {
@@ -174,7 +176,7 @@ impl Hub {
                 self.inbox(|call| call.task.as_deref() == task && task.is_some()).into_iter().collect()
             }
             "notifications/message" => {
-                let task = related_task(&params);
+                let task = related_task(params);
                 let inbox = self.inbox(|call| task.is_none() || call.task.as_deref() == task);
                 inbox.into_iter().collect()
             }

@@ -28,7 +28,7 @@ pub struct McpOptions {
     /// How long a program on pipes may stay silent when it is asked for the newest revision; after it, it is greeted
     /// as those before it.
     pub probe_timeout: Duration,
-    /// How long nothing at all may be heard of a call.
+    /// How long nothing at all may be heard of a call. A question may be open meanwhile.
     pub silence: Duration,
     /// How often a stream that was cut is asked for again without hearing anything new; and how often a task.
     pub reconnects: u32,
@@ -68,7 +68,7 @@ impl Default for McpOptions {
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),
-            silence: Duration::from_secs(3600),
+            silence: Duration::from_secs(24 * 3600),
             reconnects: 30,
             max_backoff: Duration::from_secs(5),
             max_message: 64 * 1024 * 1024,

@@ -24,7 +24,7 @@ use super::{
     connection::{Connection, Link},
     exchange::{AbortOnDrop, Exchange, Heard},
     fail::Fail,
-    greet::{discover_request, initialize_request, initialized, read_discovered, read_initialized},
+    greet::{Said, discover_request, initialize_request, initialized, read_discovered, read_initialized},
     hub::Hub,
     incoming::{self, Answer, Incoming},
     options::McpOptions,
@@ -85,11 +85,13 @@ enum Greeted {
 
 async fn discover(wire: &Wire, at: &str, options: &McpOptions) -> Result<Greeted, Fail> {
     let mut discover = wire.exchange(&discover_request(options)).await?;
-    let read = |answer: Answer| {
-        Ok(match read_discovered(at, answer.outcome)? {
-            Ok(about) => Greeted::Newest(about),
-            Err(before) => Greeted::Before(before),
-        })
+    let read = |answer: Answer| match read_discovered(at, answer.outcome)? {
+        Said::Speaks(about) => Ok(Greeted::Newest(about)),
+        Said::Before(before) => Ok(Greeted::Before(before)),
+        Said::Again => {
+            let why = format!("{at} says that it speaks MCP 2026-07-28, and does not");
+            Err(PeerError::Unsupported(why).into())
+        }
     };
     if let Ok(answer) = tokio::time::timeout(options.probe_timeout, answer(&mut discover)).await {
         return read(answer?);

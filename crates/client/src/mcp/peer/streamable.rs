@@ -136,13 +136,14 @@ impl Streamable {
 
     fn read(self: &Arc<Self>, id: Value, start: Start) -> Exchange {
         let (tell, heard) = mpsc::channel(AHEAD);
+        let elsewhere = self.hub.expect(&id);
         let this = Arc::clone(self);
         let reader = tokio::spawn(async move {
             if let Err(fail) = this.follow(&id, start, &tell).await {
                 let _ = tell.send(Err(fail)).await;
             }
         });
-        Exchange::Stream { heard, _reader: AbortOnDrop(reader.abort_handle()) }
+        Exchange::Stream { heard, elsewhere, _reader: AbortOnDrop(reader.abort_handle()) }
     }
 
     async fn follow(&self, id: &Value, start: Start, tell: &Tell) -> Result<(), Fail> {

@@ -216,7 +216,8 @@ mod tests {
 
     use super::*;
 
-    fn tool(schema: Value) -> Result<Tool, String> {
+    fn tool(schema: impl Into<Value>) -> Result<Tool, String> {
+        let schema: Value = schema.into();
         Tool::read(&json!({ "name": "t", "inputSchema": schema }), true)
     }
 

@@ -21,7 +21,7 @@ async fn a_stream_that_is_cut_after_any_event_goes_on_by_itself() {
             let mut call = peer_at(&proxy.url, version).begin(say("plain", "tell 4")).await.unwrap();
             let seen = follow(&mut call).await.unwrap();
             assert_eq!(
-                (seen.told, &*seen.result[0].as_text().unwrap()),
+                (seen.told, seen.result[0].as_text().unwrap()),
                 (TOLD.map(String::from).into(), "told 4")
             );
             if !proxy.has_cut() {

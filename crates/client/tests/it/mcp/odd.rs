@@ -44,11 +44,13 @@ impl Asked {
     }
 
     /// The result of the request.
-    fn result(&self, result: Value) -> String {
+    fn result(&self, result: impl Into<Value>) -> String {
+        let result: Value = result.into();
         json!({ "jsonrpc": "2.0", "id": self.body["id"], "result": result }).to_string()
     }
 
-    fn error(&self, code: i64, data: Value) -> String {
+    fn error(&self, code: i64, data: impl Into<Value>) -> String {
+        let data: Value = data.into();
         let error = json!({ "code": code, "message": "words", "data": data });
         json!({ "jsonrpc": "2.0", "id": self.body["id"], "error": error }).to_string()
     }
@@ -216,6 +218,33 @@ async fn a_server_that_lets_go_says_when_to_come_again() {
     let waits: Vec<Duration> = when.windows(2).skip(1).map(|pair| pair[1] - pair[0]).collect();
     assert!(waits[0] >= Duration::from_millis(150), "{waits:?}");
     assert!(waits[1..].iter().all(|wait| *wait >= Duration::from_millis(30)), "{waits:?}");
+}
+
+#[tokio::test]
+async fn an_answer_counts_on_whatever_stream_it_comes() {
+    let (asked_for, gets) = (Arc::new(Mutex::new(None)), Count::default());
+    let (noted, counted) = (Arc::clone(&asked_for), gets.clone());
+    let url = serve(move |asked| match (asked.verb.as_str(), asked.method()) {
+        ("POST", "tools/call") => {
+            *noted.lock().unwrap() = Some(asked.body["id"].clone());
+            Reply::Events(event("", log("one")), Ends::Never)
+        }
+        // The session's own stream says it, once there is something to say.
+        ("GET", _) => match noted.lock().unwrap().clone() {
+            Some(id) => {
+                let answer = json!({ "jsonrpc": "2.0", "id": id, "result": said("done") }).to_string();
+                Reply::Events(event("", answer), Ends::Never)
+            }
+            None => {
+                counted.next();
+                Reply::Events(": wait\n\n".into(), Ends::Now)
+            }
+        },
+        _ => Reply::Ordinary,
+    })
+    .await;
+    let seen = call(&peer(&url)).await.unwrap();
+    assert_eq!((seen.told.join(", "), seen.text()), ("one".into(), "done".into()));
 }
 
 #[tokio::test]

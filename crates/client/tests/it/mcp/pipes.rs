@@ -181,6 +181,15 @@ async fn what_cannot_be_started_says_so() {
 }
 
 #[tokio::test]
+async fn a_call_of_which_nothing_is_heard_is_given_up() {
+    let options = McpOptions { silence: Duration::from_millis(300), ..options() };
+    let peer = McpPeer::new(Place::Command(shell(&script(UNKNOWN, ":"))), options);
+    let error = call(&peer).await.unwrap_err();
+    assert!(matches!(&error, PeerError::Cut(why) if why.contains("nothing was heard of t")), "{error:?}");
+    within(peer.look()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_line_without_end_is_refused() {
     let endless = r#"while :; do printf 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'; done"#;
     let options = McpOptions { max_message: 100_000, ..options() };

@@ -27,6 +27,25 @@ async fn the_newest_revision_is_spoken_unless_another_is_wanted() {
 }
 
 #[tokio::test]
+async fn the_channel_of_2024_is_found_where_it_is() {
+    let stage = Stage::new().await;
+    let sse = stage.url.join("/sse").unwrap();
+    for version in [None, Some(Version::V2024_11_05)] {
+        let peer = McpPeer::new(Place::Url(sse.clone()), McpOptions { version, ..options() });
+        assert_eq!(within(peer.version()).await, Ok(Version::V2024_11_05));
+        let mut call = peer.begin(say("plain", "tell 2")).await.unwrap();
+        let seen = follow(&mut call).await.unwrap();
+        assert_eq!(seen.text(), "told 2");
+        assert!(seen.told.contains(&"2: step 2".to_owned()), "{:?}", seen.told);
+        let mut call = peer.begin(say("plain", "sample")).await.unwrap();
+        assert_eq!(follow(&mut call).await.unwrap().text(), "something");
+    }
+    let both = McpOptions { version: Some(Version::V2024_11_05), ..options() };
+    let peer = McpPeer::new(Place::Url(stage.url.clone()), both);
+    assert_eq!(within(peer.version()).await, Ok(Version::V2024_11_05), "also over Streamable HTTP");
+}
+
+#[tokio::test]
 async fn tools_are_offers() {
     let stage = Stage::new().await;
     for version in REVISIONS {
