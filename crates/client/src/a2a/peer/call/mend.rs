@@ -97,6 +97,7 @@ impl Feed {
                     return Ok(());
                 }
             }
+            self.answer_again(&found).await?;
             self.take(&StreamEvent::Task(Box::new(found)), None);
         }
         Ok(())
@@ -126,7 +127,7 @@ impl Feed {
     }
 
     /// What came of a request that may be made again. `None`: it did not come through, and is worth another try.
-    fn heard<T>(&mut self, answer: Result<T, ClientError>) -> Result<Option<T>, PeerError> {
+    pub(super) fn heard<T>(&mut self, answer: Result<T, ClientError>) -> Result<Option<T>, PeerError> {
         match answer {
             Ok(answer) => {
                 self.silent = None;
