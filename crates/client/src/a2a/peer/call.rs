@@ -62,12 +62,23 @@ pub(super) struct Feed {
     source: Source,
     /// What it was begun with, until it is known that it was taken.
     begun: Option<(Send, Headers)>,
+    /// The last answer, until it is known that it was heard.
+    given: Option<Given>,
     /// Since when nothing was heard of the agent.
     silent: Option<Instant>,
     pause: Duration,
     empty_streams: u32,
     /// Whoever wanted the task to stop before it was known.
     cancels: Vec<oneshot::Sender<Result<(), PeerError>>>,
+}
+
+/// An answer that was sent. A stranger may lose it: the task then goes on waiting.
+struct Given {
+    send: Send,
+    headers: Headers,
+    at: Instant,
+    /// How often it is sent again.
+    again: u32,
 }
 
 /// Where news comes from.
@@ -127,6 +138,7 @@ impl Feed {
             ready: VecDeque::new(),
             source,
             begun: None,
+            given: None,
             silent: None,
             pause: FIRST_WAIT,
             empty_streams: 0,

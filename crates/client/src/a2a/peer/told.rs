@@ -72,6 +72,12 @@ impl Told {
         self.answered = Some(question.to_owned());
     }
 
+    /// Whether the task still waits for what was answered.
+    pub(super) fn waits_still(&self, task: &TaskView) -> bool {
+        let waits_for = || Asked::read(task.state, task.message.as_ref()).question.id;
+        task.state.is_interrupted() && self.answered == Some(waits_for())
+    }
+
     /// That question could not be answered after all.
     pub(super) fn reopen(&mut self, asked: Asked) {
         self.asked = Some(asked);

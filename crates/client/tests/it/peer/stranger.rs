@@ -55,6 +55,8 @@ struct Seen {
     methods: Vec<String>,
     /// How many answers are lost on the way back.
     swallow: usize,
+    /// How many answers are not heard at all.
+    deaf: usize,
 }
 
 const TASK: &str = "task-1";
@@ -85,7 +87,8 @@ impl Stranger {
             .with_state(Arc::clone(&stranger));
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         let url = Url::parse(&format!("http://{address}/")).unwrap();
-        let options = A2aOptions { poll: Duration::from_millis(5), ..A2aOptions::default() };
+        let (poll, slowest) = (Duration::from_millis(5), Duration::from_millis(50));
+        let options = A2aOptions { poll, slowest, ..A2aOptions::default() };
         (stranger, A2aPeer::new(url, options))
     }
 
@@ -164,10 +167,15 @@ async fn answer(Shared(stranger): Shared<Arc<Stranger>>, body: Bytes) -> Respons
         "SendMessage" | "SendStreamingMessage" => {
             let message = request["params"]["message"].clone();
             let text = message["parts"][0]["text"].clone();
-            if message["taskId"] == TASK {
+            let is_answer = message["taskId"] == TASK;
+            seen.messages.push(message);
+            if is_answer && seen.deaf > 0 {
+                seen.deaf -= 1;
+                return stream(&[]);
+            }
+            if is_answer {
                 seen.go_on();
             }
-            seen.messages.push(message);
             let streams = method == "SendStreamingMessage";
             if text == "just talk" {
                 let said = json!({ "messageId": "s", "role": "ROLE_AGENT", "parts": [{ "text": "hello" }] });
@@ -289,6 +297,23 @@ async fn a_question_in_plain_words_is_a_form_of_one_text() {
         assert_eq!(stranger.texts(), ["book", "Lisbon"]);
         assert_eq!(story.text(), "on my way");
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_heard_is_given_again() {
+    let script = || vec![status("INPUT_REQUIRED", Some("Which city?")), status("COMPLETED", None)];
+    let (stranger, peer) = Stranger::start(Manners { streams: true, ..Manners::default() }, script()).await;
+    stranger.seen.lock().unwrap().deaf = 2;
+    let answer = || vec![Answer::Accept(json!({ "answer": "Lisbon" }))];
+    let story = call(&peer, "stranger", "book", answer()).await.unwrap();
+    assert_eq!(story.ended.unwrap().state, State::Completed);
+    assert_eq!(stranger.texts(), ["book", "Lisbon", "Lisbon", "Lisbon"]);
+    let ids: Vec<_> = stranger.seen.lock().unwrap().messages.iter().map(|m| m["messageId"].clone()).collect();
+    assert!(ids[1] == ids[2] && ids[2] == ids[3], "it is one message: {ids:?}");
+    let (stranger, peer) = Stranger::start(Manners { streams: true, ..Manners::default() }, script()).await;
+    stranger.seen.lock().unwrap().deaf = usize::MAX;
+    let error = call(&peer, "stranger", "book", answer()).await.unwrap_err();
+    assert!(matches!(&error, PeerError::Cut(why) if why.contains("goes on waiting")), "{error:?}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use nuncio_wire::a2a::StreamEvent;
+use nuncio_wire::a2a::{Dialect, StreamEvent};
 use tokio::time::Instant;
 
 use super::{EMPTY_STREAMS, FIRST_WAIT, Feed, LONGEST_WAIT, Source};
@@ -66,7 +66,10 @@ impl Feed {
         let rests = found.state.is_terminal() || found.state.is_interrupted();
         (self.source, self.pause) = (Source::Poll, self.line.options.poll);
         self.take(&StreamEvent::Task(Box::new(found)), None);
-        if rests || !self.line.streams() || self.empty_streams >= EMPTY_STREAMS {
+        // Before 1.0 a second subscriber may do harm: the official Python SDK stores what is appended to an artifact
+        // once for each. So there the task is only looked at.
+        let subscribes = self.line.streams() && self.line.dialect() == Dialect::V1;
+        if rests || !subscribes || self.empty_streams >= EMPTY_STREAMS {
             return Ok(());
         }
         if let Ok(events) = self.line.subscribe(&task, None).await {
@@ -94,6 +97,7 @@ impl Feed {
                     return Ok(());
                 }
             }
+            self.answer_again(&found).await?;
             self.take(&StreamEvent::Task(Box::new(found)), None);
         }
         Ok(())
@@ -123,7 +127,7 @@ impl Feed {
     }
 
     /// What came of a request that may be made again. `None`: it did not come through, and is worth another try.
-    fn heard<T>(&mut self, answer: Result<T, ClientError>) -> Result<Option<T>, PeerError> {
+    pub(super) fn heard<T>(&mut self, answer: Result<T, ClientError>) -> Result<Option<T>, PeerError> {
         match answer {
             Ok(answer) => {
                 self.silent = None;

@@ -2,10 +2,10 @@
 
 use http::{HeaderName, HeaderValue};
 use nuncio_engine::question::Answer;
-use nuncio_wire::a2a::{Send, StreamEvent};
+use nuncio_wire::a2a::{Send, StreamEvent, TaskView};
 use tokio::time::Instant;
 
-use super::{FIRST_WAIT, Feed, LONGEST_WAIT, Source};
+use super::{FIRST_WAIT, Feed, Given, LONGEST_WAIT, Source};
 use crate::{
     a2a::peer::{
         fault::{self, peer_error},
@@ -14,6 +14,8 @@ use crate::{
     peer::{Order, PeerError},
 };
 
+/// How often an answer is sent again to a stranger who does not hear it.
+const ANSWERS_AGAIN: u32 = 3;
 /// Where a task cannot be canceled because it has ended.
 const NOT_CANCELABLE: i64 = -32002;
 
@@ -64,8 +66,29 @@ impl Feed {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_WAIT);
         }
+        self.given = Some(Given { send, headers, at: Instant::now(), again: ANSWERS_AGAIN });
         self.keep();
         Ok(())
+    }
+
+    /// Sends the last answer again, if the task waits for it as before although it was sent a while ago.
+    pub(super) async fn answer_again(&mut self, found: &TaskView) -> Result<(), PeerError> {
+        let patience = self.line.options.slowest;
+        let Some(given) = self.given.as_mut().filter(|_| self.told.waits_still(found)) else {
+            self.given = None;
+            return Ok(());
+        };
+        if given.at.elapsed() < patience {
+            return Ok(());
+        }
+        if given.again == 0 {
+            return Err(PeerError::Cut("the agent goes on waiting for an answer that it was given".into()));
+        }
+        (given.at, given.again) = (Instant::now(), given.again - 1);
+        let (send, headers) = (given.send.clone(), given.headers.clone());
+        tracing::debug!(task = self.at.task, "an answer was not heard, and is sent again");
+        let said = self.say(&send, &headers).await;
+        self.heard(said).map(|_| ())
     }
 
     /// Whether an answer that was cut off has arrived: the task does not wait any more.
