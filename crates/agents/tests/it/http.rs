@@ -196,6 +196,29 @@ async fn a_question_ends_the_answer_and_the_next_request_brings_what_was_answere
 }
 
 #[tokio::test]
+async fn a_request_that_a_stop_of_the_server_cut_is_made_again_under_its_key() {
+    let endpoint = Endpoint::start(|number, _| {
+        if number > 1 {
+            return as_json(&json!({ "text": "the second time" }));
+        }
+        let first = Ok::<_, std::io::Error>(Bytes::from("{\"type\":\"artifact\",\"text\":\"half\"}\n"));
+        let rest = futures_util::stream::pending();
+        let body = futures_util::StreamExt::chain(futures_util::stream::iter([first]), rest);
+        ([("content-type", "application/x-ndjson")], Body::from_stream(body)).into_response()
+    })
+    .await;
+    let server = endpoint.serve(json!({})).await;
+    let task = server.submit(submit("endpoint", Part::text("go"))).await;
+    server.log_until(&task, |event| matches!(event, Event::Artifact(_))).await;
+    let server = server.restart().await;
+    let task = server.settle(task).await;
+    assert_eq!(ending(&task).1, "the second time");
+    let keys: Vec<_> = endpoint.got().into_iter().map(|got| got.headers["idempotency-key"].clone()).collect();
+    assert_eq!(keys.len(), 2);
+    assert_eq!(keys[0], keys[1]);
+}
+
+#[tokio::test]
 async fn what_was_not_taken_is_sent_again_when_it_may_be() {
     let endpoint = Endpoint::start(|number, _| match number {
         1 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], "slow down").into_response(),
