@@ -145,6 +145,16 @@ async fn files_are_named_and_data_is_shown() {
     assert_eq!(ending(&task).0, State::Rejected);
 }
 
+#[tokio::test]
+async fn a_provider_can_be_looked_for() {
+    let stand_in = StandIn::start([]).await;
+    let probe = llm(&stand_in, json!({})).probe().unwrap();
+    assert_eq!(probe.look().await, Ok(()), "an error is an answer, too");
+    assert!(!stand_in.asked()[0].headers.contains_key("authorization"));
+    let nobody = llm(&stand_in, json!({ "base-url": "http://127.0.0.1:1/v1" })).probe().unwrap();
+    assert!(nobody.look().await.unwrap_err().starts_with("the model could not be asked"));
+}
+
 #[test]
 fn a_table_that_cannot_be_used_says_why() {
     let check = |more: Value, words: &str| {
@@ -174,4 +184,15 @@ fn a_table_that_cannot_be_used_says_why() {
     let table = json!({ "name": "h", "kind": "llm", "provider": "ollama", "model": "m" });
     let made = make(&AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()).unwrap();
     assert_eq!(made.agent.profile().description, "Answers with the model m of ollama.");
+}
+
+#[test]
+fn the_example_can_be_used_as_it_is() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/agents/llm.toml");
+    let file: Value = toml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let tables = file["agent"].as_array().unwrap();
+    assert_eq!(tables.len(), 2);
+    for table in tables {
+        make(&AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()).unwrap();
+    }
 }
