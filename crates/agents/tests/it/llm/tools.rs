@@ -159,8 +159,9 @@ async fn a_provider_can_be_looked_for() {
 fn a_table_that_cannot_be_used_says_why() {
     let check = |more: Value, words: &str| {
         let mut table = json!({ "name": "h", "kind": "llm", "provider": "openai", "model": "m" });
-        for (key, value) in more.as_object().unwrap() {
-            table[key] = value.clone();
+        let Value::Object(more) = more else { panic!("a table") };
+        for (key, value) in more {
+            table[key] = value;
         }
         let spec = AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap();
         let why = make(&spec).err().expect("it is refused").to_string();
