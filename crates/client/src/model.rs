@@ -17,7 +17,8 @@ mod talk;
 use std::{fmt, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use http::{HeaderMap, HeaderValue, header};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, header};
 use nuncio_engine::Sampler;
 
 pub use self::{
@@ -212,6 +213,15 @@ impl Model {
             Provider::Ollama => ollama::body(name, body),
         };
         Asking::new(self.clone(), body.to_string().into())
+    }
+
+    /// Whether somebody answers there, whatever the answer is. The key is not shown for it.
+    pub async fn look(&self) -> Result<(), ModelError> {
+        let mut root = self.url.clone();
+        root.set_path("/");
+        root.set_query(None);
+        self.http.send(Method::GET, &root, HeaderMap::new(), Bytes::new()).await?;
+        Ok(())
     }
 
     /// The whole answer, tried as often as the options say.

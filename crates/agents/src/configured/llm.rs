@@ -16,7 +16,8 @@ use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use nuncio_client::model::{Model, ModelOptions, Provider, Said, Stop, Turn};
 use nuncio_engine::{
-    Agent, AgentError, Level, List, MemoryLimits, Outcome, Profile, State, TaskContext, TaskId,
+    Agent, AgentError, Level, List, MemoryLimits, Outcome, Probe, Profile, State, StepContext, TaskContext,
+    TaskId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +114,10 @@ impl Agent for LlmAgent {
         self.profile.clone()
     }
 
+    fn probe(&self) -> Option<Arc<dyn Probe>> {
+        Some(Arc::new(Reachable(self.model.clone())))
+    }
+
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
         if words::of_message(cx.input()).is_empty() {
             return Ok(Outcome::rejected("there is nothing to answer: send a text, or data"));
@@ -137,9 +142,19 @@ impl Agent for LlmAgent {
     }
 }
 
+/// Finds out whether the provider can be reached.
+struct Reachable(Model);
+
+#[async_trait]
+impl Probe for Reachable {
+    async fn look(&self) -> Result<(), String> {
+        self.0.look().await.map_err(|error| error.to_string())
+    }
+}
+
 impl LlmAgent {
     /// Finds out what can be called, and what was said before in this conversation.
-    async fn begin(&self, cx: &TaskContext, step: &nuncio_engine::StepContext) -> Result<Begun, AgentError> {
+    async fn begin(&self, cx: &TaskContext, step: &StepContext) -> Result<Begun, AgentError> {
         let (tools, missing) = toolbox::offered(cx.engine().catalog(), &self.spec, cx.can_ask());
         for why in missing {
             step.log(Level::Warning, why).await?;

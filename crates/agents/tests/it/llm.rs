@@ -34,8 +34,9 @@ fn llm(stand_in: &StandIn, more: Value) -> Arc<dyn Agent> {
         "name": AGENT, "kind": "llm", "provider": "openai", "model": "small", "base-url": stand_in.url,
         "api-key": KEY,
     });
-    for (key, value) in more.as_object().unwrap() {
-        table[key] = value.clone();
+    let Value::Object(more) = more else { panic!("a table") };
+    for (key, value) in more {
+        table[key] = value;
     }
     let spec = AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap();
     assert!(!format!("{spec:?}").contains(KEY));

@@ -43,6 +43,12 @@ impl Server {
         Self { engine: open(&folder, &agents, model.clone()).await, folder, agents, model }
     }
 
+    /// Stops, and starts again on the same folder, without a model of its own.
+    pub(crate) async fn restart_without_model(mut self) -> Self {
+        self.model = None;
+        self.restart().await
+    }
+
     /// Stops, and starts again on the same folder.
     pub(crate) async fn restart(self) -> Self {
         within(self.engine.stop()).await;

@@ -89,7 +89,7 @@ enum Event {
     },
     ContentBlockDelta {
         index: u64,
-        delta: Delta,
+        delta: Addition,
     },
     MessageDelta {
         delta: Ending,
@@ -137,7 +137,7 @@ enum Block {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Delta {
+enum Addition {
     TextDelta {
         text: String,
     },
@@ -201,13 +201,13 @@ pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelErr
             Block::Other => {}
         },
         Event::ContentBlockDelta { index, delta } => match delta {
-            Delta::TextDelta { text } => collector.text(&text),
-            Delta::InputJsonDelta { partial_json } => {
+            Addition::TextDelta { text } => collector.text(&text),
+            Addition::InputJsonDelta { partial_json } => {
                 collector.call(index, None).arguments.push_str(&partial_json);
             }
-            Delta::ThinkingDelta { thinking } => add(collector, "thinking", &thinking),
-            Delta::SignatureDelta { signature } => add(collector, "signature", &signature),
-            Delta::Other => {}
+            Addition::ThinkingDelta { thinking } => add(collector, "thinking", &thinking),
+            Addition::SignatureDelta { signature } => add(collector, "signature", &signature),
+            Addition::Other => {}
         },
         Event::MessageDelta { delta, usage } => {
             if let Some(tokens) = usage {

@@ -85,7 +85,8 @@ impl Collector {
 
     /// The answer, if its end has come. `stop_is_end`: why it stopped is the last thing that has to be said.
     pub(super) fn finish(mut self, stop_is_end: bool) -> Result<Said, ModelError> {
-        if !self.ended && !(stop_is_end && self.stop.is_some()) {
+        let has_ended = self.ended || (stop_is_end && self.stop.is_some());
+        if !has_ended {
             return Err(ModelError::Cut);
         }
         self.said.stop = match self.stop.take().unwrap_or_default() {

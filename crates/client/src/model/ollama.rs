@@ -22,7 +22,7 @@ pub(super) fn body(name: &str, request: &Request) -> Value {
             Turn::Results(results) => {
                 messages.extend(results.iter().map(
                     |result| json!({ "role": "tool", "tool_name": result.name, "content": result.text }),
-                ))
+                ));
             }
         }
     }

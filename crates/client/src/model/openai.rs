@@ -23,7 +23,7 @@ pub(super) fn body(name: &str, request: &Request, newest: bool) -> Value {
             Turn::Results(results) => {
                 messages.extend(results.iter().map(
                     |result| json!({ "role": "tool", "tool_call_id": result.id, "content": result.text }),
-                ))
+                ));
             }
         }
     }

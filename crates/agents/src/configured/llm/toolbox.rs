@@ -54,7 +54,7 @@ pub(super) fn offered(catalog: &Catalog, spec: &LlmSpec, can_ask: bool) -> (Vec<
                 Err(why) => missing.push(format!("the tool {wanted:?} is not offered: {why}")),
             },
             Err(_) => {
-                missing.push(format!("the tool {wanted:?} is not offered: there is no agent {agent:?}"))
+                missing.push(format!("the tool {wanted:?} is not offered: there is no agent {agent:?}"));
             }
         }
     }

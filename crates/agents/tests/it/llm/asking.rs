@@ -173,3 +173,22 @@ async fn the_servers_own_model_is_asked_where_the_caller_has_none() {
     let task = server.settle(task).await;
     assert_eq!(task.state, State::InputRequired, "a caller that has a model is asked");
 }
+
+#[tokio::test]
+async fn what_the_servers_model_said_is_not_asked_again_whatever_the_configuration_says_now() {
+    let stand_in = StandIn::start([Reply::text("Tides come and go.", (1, 1))]).await;
+    let model = Model::new(&ModelOptions::new(&stand_in.url, "small")).unwrap();
+    let research = Arc::new(ResearchAgent::new(&AgentOptions { step: Duration::from_millis(400) }));
+    let server = Server::with_model(vec![research], Arc::new(model)).await;
+    let (sampled, early) =
+        (submit("research_agent", Part::text("tides")), submit("research_agent", Part::text("late")));
+    let task = server.submit(sampled).await;
+    server.log_until(&task, |event| matches!(event, Event::Progress(at) if at.done >= 75.0)).await;
+    let other = server.submit(early).await;
+    let server = server.restart_without_model().await;
+    let (task, other) = (server.settle(task).await, server.settle(other).await);
+    assert_eq!((task.state, other.state), (State::Completed, State::Completed));
+    assert!(crate::server::result_text(&task).contains("Tides come and go."));
+    assert!(crate::server::result_text(&other).contains("there was no model to ask"));
+    assert_eq!(stand_in.asked().len(), 1);
+}

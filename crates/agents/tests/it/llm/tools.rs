@@ -145,12 +145,23 @@ async fn files_are_named_and_data_is_shown() {
     assert_eq!(ending(&task).0, State::Rejected);
 }
 
+#[tokio::test]
+async fn a_provider_can_be_looked_for() {
+    let stand_in = StandIn::start([]).await;
+    let probe = llm(&stand_in, json!({})).probe().unwrap();
+    assert_eq!(probe.look().await, Ok(()), "an error is an answer, too");
+    assert!(!stand_in.asked()[0].headers.contains_key("authorization"));
+    let nobody = llm(&stand_in, json!({ "base-url": "http://127.0.0.1:1/v1" })).probe().unwrap();
+    assert!(nobody.look().await.unwrap_err().starts_with("the model could not be asked"));
+}
+
 #[test]
 fn a_table_that_cannot_be_used_says_why() {
     let check = |more: Value, words: &str| {
         let mut table = json!({ "name": "h", "kind": "llm", "provider": "openai", "model": "m" });
-        for (key, value) in more.as_object().unwrap() {
-            table[key] = value.clone();
+        let Value::Object(more) = more else { panic!("a table") };
+        for (key, value) in more {
+            table[key] = value;
         }
         let spec = AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap();
         let why = make(&spec).err().expect("it is refused").to_string();
@@ -174,4 +185,15 @@ fn a_table_that_cannot_be_used_says_why() {
     let table = json!({ "name": "h", "kind": "llm", "provider": "ollama", "model": "m" });
     let made = make(&AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()).unwrap();
     assert_eq!(made.agent.profile().description, "Answers with the model m of ollama.");
+}
+
+#[test]
+fn the_example_can_be_used_as_it_is() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/agents/llm.toml");
+    let file: Value = toml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let tables = file["agent"].as_array().unwrap();
+    assert_eq!(tables.len(), 2);
+    for table in tables {
+        make(&AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()).unwrap();
+    }
 }
