@@ -36,8 +36,8 @@ enum Command {
         #[arg(value_name = "FILE|ID")]
         plan: String,
         /// How
-        #[arg(long, value_name = "FORMAT", default_value = "text")]
-        format: Drawing,
+        #[arg(long = "format", value_name = "FORMAT", default_value = "text")]
+        drawing: Drawing,
     },
     /// Run a plan, or make one of a request and run it; the exit code is 1 unless it is completed
     Run(run::Run),
@@ -90,9 +90,9 @@ impl Plan {
                 let file = source::file(&file)?;
                 return server.with(async |shared| show::check(shared, &file).await).await;
             }
-            Command::Show { plan, format } => {
+            Command::Show { plan, drawing } => {
                 let plan = source::file_or_id(&plan)?;
-                server.with(async |shared| show::drawing(shared, &plan, format.name()).await).await
+                server.with(async |shared| show::drawing(shared, &plan, drawing.name()).await).await
             }
             Command::Run(run) => {
                 let wanted = run.read()?;

@@ -19,6 +19,7 @@ mod http;
 mod knowledge;
 mod mcp;
 mod output;
+mod plan;
 mod push;
 mod random;
 mod registry;

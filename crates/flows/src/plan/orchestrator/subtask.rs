@@ -315,8 +315,8 @@ impl<'a, 'r> Subtask<'a, 'r> {
             (Some(from), Some(to)) => u64::try_from(to.since(from).as_millis()).ok(),
             _ => None,
         };
-        // Whoever did it at last was not passed over.
-        if let (PartState::Done, Some(agent)) = (state, &self.seen.agent) {
+        // Whoever tried it last was not passed over.
+        if let Some(agent) = &self.seen.agent {
             self.seen.rerouted_from.retain(|passed| passed.agent != *agent);
         }
         self.say(state, why.clone(), duration_ms).await?;
