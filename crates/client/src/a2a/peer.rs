@@ -147,5 +147,20 @@ impl Peer for A2aPeer {
         Ok(call::follow(Feed::resume(line, handle).await?))
     }
 
+    async fn handle(&self, task: &str) -> Result<Handle, PeerError> {
+        let found = match self.found() {
+            Some(found) => found,
+            None => self.find().await?,
+        };
+        let mut first = None;
+        for agent in &found.agents {
+            match call::handle_of(&self.line(Arc::clone(agent)), task).await {
+                Ok(handle) => return Ok(handle),
+                Err(error) => drop(first.get_or_insert(error)),
+            }
+        }
+        Err(first.unwrap_or_else(|| PeerError::Gone(format!("{} has no agents", self.address()))))
+    }
+
     async fn close(&self) {}
 }

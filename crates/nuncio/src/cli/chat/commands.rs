@@ -175,7 +175,9 @@ impl Session {
                 Ok(handle) => {
                     let input = Message::of(Uuid::now_v7().to_string(), Role::User, vec![]);
                     let begun = jiff::Timestamp::now().as_millisecond();
-                    let kept = Kept { offer: handle.offer.clone(), input, handle: Some(handle.clone()), begun };
+                    // Which agent of a server it belongs to is not said.
+                    let offer = if self.servers[server].offers.len() == 1 { handle.offer.clone() } else { "task".into() };
+                    let kept = Kept { offer, input, handle: Some(handle.clone()), begun };
                     if let Err(error) = self.books[server].add(kept.clone()) {
                         self.wrong(&format!("what leads back to it cannot be kept: {error}"));
                         return false;
