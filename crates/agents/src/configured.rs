@@ -2,6 +2,7 @@
 //!
 //! `spec.rs` is what a table `[[agent]]` says, checked; each kind has a file that makes an agent of it.
 
+pub mod remote;
 pub mod spec;
 
 use std::sync::Arc;
@@ -31,7 +32,9 @@ pub trait Living: Send + Sync + 'static {
 
 /// Makes an agent of a table. Nothing is started and nobody is called yet.
 pub fn make(spec: &AgentSpec) -> Result<Made, SpecError> {
-    let made = |agent: Arc<dyn Agent>| Made { agent, living: None };
-    let _ = made;
-    Err(SpecError { agent: spec.name.clone(), key: "kind".into(), why: "not made yet".into() })
+    match &spec.kind {
+        Kind::A2a(own) => remote::a2a(spec, own),
+        Kind::Mcp(own) => remote::mcp(spec, own),
+        _ => Err(spec.wrong("kind", "not made yet")),
+    }
 }

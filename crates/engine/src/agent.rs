@@ -28,6 +28,12 @@ pub trait Agent: Send + Sync + 'static {
     fn probe(&self) -> Option<Arc<dyn Probe>> {
         None
     }
+
+    /// Whether work of a task goes on elsewhere while the task itself waits. Then it is run once more when it is
+    /// canceled, so that the agent can stop that.
+    fn works_elsewhere(&self) -> bool {
+        false
+    }
 }
 
 /// Finds out whether somebody elsewhere can be reached.

@@ -18,7 +18,7 @@ use crate::{
     access::Caller,
     agent::AgentError,
     commands::{pass_on::passed_on, submit::Submit},
-    content::{Message, Part, Role},
+    content::{Message, Metadata, Part, Role},
     engine::Engine,
     error::Error,
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
@@ -83,6 +83,11 @@ impl TaskContext {
         self.run.caller()
     }
 
+    /// W3C `traceparent`, where the caller sent one.
+    pub fn trace(&self) -> Option<&str> {
+        self.run.trace.as_deref()
+    }
+
     /// The engine, for what is shared beyond the task. What it says may be another thing after a restart, so ask it
     /// inside a [`TaskContext::step`].
     pub fn engine(&self) -> Engine {
@@ -131,14 +136,14 @@ impl TaskContext {
 
     /// Writes to an artifact: the first chunk begins it, later ones follow.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
-        let append = !self.lock().begun.insert(chunk.id.clone());
-        let (id, scope) = (chunk.id.clone(), self.scope.as_str());
+        let append = !self.lock().begun.insert(chunk.id.clone()) && !chunk.anew;
+        let (id, scope, anew) = (chunk.id.clone(), self.scope.as_str(), chunk.anew);
         let size = chunk.size();
-        let write = |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.index(&id, scope)?, append));
+        let write = |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.index(&id, scope, anew)?, append));
         if self.emit_or_skip(&id, size, write).await? {
             return Ok(());
         }
-        self.run.skip_chunk(&id, scope)
+        self.run.skip_chunk(&id, scope, anew)
     }
 
     async fn emit(&self, kind: &str, size: usize, event: Event) -> Result<(), AgentError> {
@@ -488,11 +493,13 @@ impl StepContext {
 
     /// Writes to an artifact that belongs to this step.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
-        let append = !self.begun.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk.id.clone());
-        let id = chunk.id.clone();
+        let begun = !self.begun.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk.id.clone());
+        let (id, anew) = (chunk.id.clone(), chunk.anew);
         let size = chunk.size();
         self.run
-            .emit(None, size, |artifacts| Ok(chunk.event(artifacts.index(&id, &self.scope)?, append)))
+            .emit(None, size, |artifacts| {
+                Ok(chunk.event(artifacts.index(&id, &self.scope, anew)?, begun && !anew))
+            })
             .await
     }
 
@@ -528,6 +535,10 @@ pub struct Chunk {
     description: Option<String>,
     parts: Vec<Part>,
     last: bool,
+    metadata: Option<Metadata>,
+    extensions: Vec<String>,
+    /// Whether it replaces what is there.
+    anew: bool,
 }
 
 impl Chunk {
@@ -543,7 +554,23 @@ impl Chunk {
 
     /// Parts for the artifact of that id.
     pub fn parts(id: impl Into<String>, parts: Vec<Part>) -> Self {
-        Self { id: id.into(), name: None, description: None, parts, last: false }
+        Self {
+            id: id.into(),
+            name: None,
+            description: None,
+            parts,
+            last: false,
+            metadata: None,
+            extensions: vec![],
+            anew: false,
+        }
+    }
+
+    /// A piece of somebody else's artifact, as it came. Unless it appends it replaces what is there, also what an
+    /// earlier step of the same line of work has written.
+    pub fn from_elsewhere(chunk: ArtifactChunk) -> Self {
+        let ArtifactChunk { id, parts, append, last, name, description, metadata, extensions, index: _ } = chunk;
+        Self { id, name, description, parts, last, metadata, extensions, anew: !append }
     }
 
     /// Names the artifact.
@@ -580,8 +607,8 @@ impl Chunk {
             last: self.last,
             name: self.name,
             description: self.description,
-            metadata: None,
-            extensions: vec![],
+            metadata: self.metadata,
+            extensions: self.extensions,
         })
     }
 }

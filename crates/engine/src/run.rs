@@ -231,8 +231,8 @@ impl Run {
     }
 
     /// Notes that a chunk which is in the log already was written by this scope.
-    pub(crate) fn skip_chunk(&self, id: &str, scope: &str) -> Result<(), AgentError> {
-        Artifacts(&mut self.lock().artifacts).index(id, scope).map(|_| ())
+    pub(crate) fn skip_chunk(&self, id: &str, scope: &str, anew: bool) -> Result<(), AgentError> {
+        Artifacts(&mut self.lock().artifacts).index(id, scope, anew).map(|_| ())
     }
 
     /// Runs a question against what earlier runs did.
@@ -544,12 +544,18 @@ fn outer_scope(scope: &str) -> &str {
     scope.rsplit_once('/').map_or("", |(outer, _)| outer)
 }
 
+/// The line of work that a step belongs to; a line that is no step is its own.
+fn line_of(scope: &str) -> &str {
+    scope.split_once('#').map_or(scope, |(line, _)| line)
+}
+
 /// The task's artifacts by position, while the lock is held.
 pub(crate) struct Artifacts<'a>(&'a mut Vec<(String, Option<String>)>);
 
 impl Artifacts<'_> {
-    /// The position of an artifact that this scope writes.
-    pub(crate) fn index(&mut self, id: &str, scope: &str) -> Result<u32, AgentError> {
+    /// The position of an artifact that this scope writes. `anew`: it replaces what is there; then it may have
+    /// been written by an earlier step of the same line, which has ended and is not redone.
+    pub(crate) fn index(&mut self, id: &str, scope: &str, anew: bool) -> Result<u32, AgentError> {
         let index = match self.0.iter().position(|(known, _)| known == id) {
             Some(index) => index,
             None => {
@@ -560,6 +566,7 @@ impl Artifacts<'_> {
         let writer = &mut self.0[index].1;
         match writer {
             Some(writer) if writer == scope => {}
+            Some(writer) if anew && line_of(writer) == line_of(scope) => scope.clone_into(writer),
             // A step that is redone replaces what it wrote, so nobody else may have written there.
             Some(writer) => {
                 return Err(AgentError::Misuse(format!(

@@ -6,6 +6,7 @@ mod bench;
 mod built_in;
 mod echo;
 mod long_running;
+mod remote;
 mod research;
 mod server;
 mod travel;

@@ -38,6 +38,8 @@ pub struct A2aOptions {
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// The generation to speak; `None`: the first of the card that is known here.
     pub dialect: Option<Dialect>,
+    /// Whether the address of a Nuncio server stands for all of its agents; else for the default one.
+    pub whole_server: bool,
     /// How requests are made.
     pub http: HttpOptions,
     /// How long an agent may be away in the middle of a call before the call is given up.
@@ -53,6 +55,7 @@ impl Default for A2aOptions {
         Self {
             authorizer: None,
             dialect: None,
+            whole_server: true,
             // A stranger without streams may hold the answer until the work is done.
             http: HttpOptions { answer_timeout: Duration::from_secs(300), ..HttpOptions::default() },
             away: Duration::from_secs(120),

@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use nuncio_wire::a2a::Dialect;
+use nuncio_wire::{a2a::Dialect, mcp::Version};
 use url::Url;
 
 use super::{Peer, PeerError, Place, Protocol};
 use crate::{
     a2a::{A2aOptions, A2aPeer},
     auth::Authorizer,
+    mcp::{McpOptions, McpPeer},
 };
 
 /// How to connect.
@@ -74,6 +75,12 @@ fn a2a(url: &Url, options: &Connect) -> Arc<dyn Peer> {
 }
 
 fn mcp(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
-    let _ = (place, options);
-    Err(PeerError::Unsupported("this build has no MCP peer".into()))
+    let version = match options.revision.as_deref() {
+        None => None,
+        Some(revision) => Some(Version::parse(revision).ok_or_else(|| {
+            PeerError::Unsupported(format!("MCP has no revision {revision:?} that is known here"))
+        })?),
+    };
+    let own = McpOptions { version, authorizer: options.authorizer.clone(), ..McpOptions::default() };
+    Ok(Arc::new(McpPeer::new(place.clone(), own)))
 }

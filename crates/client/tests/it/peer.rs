@@ -37,6 +37,8 @@ fn begin(offer: &str, text: &str) -> Begin {
 /// What a call came to.
 #[derive(Debug, Default)]
 struct Story {
+    /// Everything, in order.
+    all: Vec<Happened>,
     handles: Vec<Handle>,
     asked: Vec<Question>,
     /// The text of each artifact, by its id, as its chunks make it.
@@ -48,6 +50,7 @@ struct Story {
 
 impl Story {
     fn take(&mut self, happened: Happened) {
+        self.all.push(happened.clone());
         match happened {
             Happened::Kept(handle) => self.handles.push(handle),
             Happened::Progress(_) => self.progress += 1,
@@ -67,6 +70,12 @@ impl Story {
             }
             Happened::Log(_) | Happened::Settled(_) => {}
         }
+    }
+
+    /// What had been told when the call was kept like that.
+    fn told_before(&self, handle: &Handle) -> Vec<Happened> {
+        let kept = |happened: &&Happened| !matches!(happened, Happened::Kept(kept) if kept == handle);
+        self.all.iter().take_while(kept).cloned().collect()
     }
 
     fn words(&self) -> String {

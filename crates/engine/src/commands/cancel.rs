@@ -38,6 +38,7 @@ impl Inner {
             };
             let canceled = match at_work {
                 true => self.cancel_at_work(caller, &opened, task).await?,
+                false if self.works_elsewhere(&opened) => self.cancel_elsewhere(caller, &opened, task).await?,
                 false => self.cancel_at_rest(&opened, task).await?,
             };
             if let Some(task) = canceled {
@@ -90,12 +91,44 @@ impl Inner {
         if let Some(run) = self.local_run(row.id) {
             run.cancel();
         }
+        self.until_ended(caller, &row.id.to_string(), task).await.map(Some)
+    }
+
+    fn works_elsewhere(&self, opened: &Opened) -> bool {
+        self.catalog.get(&opened.row.agent).is_ok_and(|registered| registered.agent.works_elsewhere())
+    }
+
+    /// Runs a task that waits once more, with the wish to end it: its agent has something to stop elsewhere.
+    async fn cancel_elsewhere(
+        self: &Arc<Self>,
+        caller: &Caller,
+        opened: &Opened,
+        task: Task,
+    ) -> Result<Option<Task>, Error> {
+        let (row, now) = (&opened.row, self.clock.now());
+        let asked = task.questions.iter().map(|(_, question)| question.id.clone()).collect::<Vec<_>>();
+        let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+        change.cancel = Some(true);
+        change.run = RunChange::Due(now);
+        if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
+            return Ok(None);
+        }
+        self.due(now);
+        let ended = self.until_ended(caller, &row.id.to_string(), task).await?;
+        if ended.state.is_terminal() && !asked.is_empty() {
+            self.answer_caller(row, asked, Answer::Cancel);
+        }
+        Ok(Some(ended))
+    }
+
+    /// Waits for the end of a task that was told to end. It will end, the wish is durable; where that takes too
+    /// long the caller is told how it stands.
+    async fn until_ended(self: &Arc<Self>, caller: &Caller, id: &str, task: Task) -> Result<Task, Error> {
         let patience = self.options.cancel_grace + PATIENCE;
-        let ended = self.settle(caller, task.clone(), |task| task.state.is_terminal());
+        let ended = self.settle(caller, task, |task| task.state.is_terminal());
         match tokio::time::timeout(patience, ended).await {
-            Ok(ended) => ended.map(Some),
-            // It will end; the wish is durable. The caller is told how it stands.
-            Err(_) => self.fold(&self.find(caller, &row.id.to_string()).await?).await.map(Some),
+            Ok(ended) => ended,
+            Err(_) => self.fold(&self.find(caller, id).await?).await,
         }
     }
 

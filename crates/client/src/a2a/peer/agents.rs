@@ -76,7 +76,7 @@ pub(super) fn shown(url: &Url) -> String {
 
 /// The list of a Nuncio server's agents, where there is one.
 async fn index(url: &Url, options: &A2aOptions) -> Option<Value> {
-    if url.path() != "/" || url.query().is_some() {
+    if !options.whole_server || url.path() != "/" || url.query().is_some() {
         return None;
     }
     let body = Http::new(&options.http, url).ok()?.get(url, "application/json").await.ok()?;

@@ -135,7 +135,7 @@ impl Feed {
     fn new(line: Line, at: Standing, source: Source) -> Self {
         Self {
             line,
-            told: Told::new(at.asked.clone()),
+            told: Told::default(),
             at,
             ready: VecDeque::new(),
             source,
@@ -181,15 +181,22 @@ impl Feed {
             return Err(PeerError::Gone("the handle names no task".into()));
         };
         let mut feed = Self::new(line, at, Source::Lost);
+        feed.told = Told::resumed(feed.at.asked.clone());
         feed.told.unsure = !feed.by_cursor();
-        if let Some(asked) = &feed.told.asked {
-            feed.ready.push_back(Happened::Asks(asked.question.clone()));
-        }
+        feed.pause = Duration::ZERO;
         // Whether there is a way back is known before the call is given out.
-        match feed.line.get(&task).await {
-            Ok(found) if feed.by_cursor() => feed.at.context = found.context.or(feed.at.context.take()),
-            Ok(found) => feed.take(&StreamEvent::Task(Box::new(found)), None),
-            Err(error) => return Err(peer_error(error)),
+        let found = feed.line.get(&task).await.map_err(peer_error)?;
+        if let Some(asked) = feed.told.asked.clone()
+            && Asked::read(found.state, found.message.as_ref()).question.id == asked.question.id
+            && found.state.is_interrupted()
+        {
+            feed.ready.push_back(Happened::Asks(asked.question));
+        } else if feed.by_cursor() {
+            // What came of it is in what follows.
+            feed.told.asked = None;
+        }
+        if !feed.by_cursor() {
+            feed.take(&StreamEvent::Task(Box::new(found)), None);
         }
         Ok(feed)
     }
@@ -231,10 +238,12 @@ impl Feed {
             async move { client.send(send).await }
         };
         let sent = self.line.ask(headers, ask).await?;
-        self.source = if self.by_cursor() { Source::Lost } else { Source::Poll };
-        self.pause = self.line.options.poll;
-        if !self.by_cursor() {
-            self.take(&sent.value, None);
+        match self.by_cursor() {
+            true => (self.source, self.pause) = (Source::Lost, Duration::ZERO),
+            false => {
+                (self.source, self.pause) = (Source::Poll, self.line.options.poll);
+                self.take(&sent.value, None);
+            }
         }
         Ok(())
     }
@@ -283,6 +292,9 @@ impl Feed {
             return Err(PeerError::Cut(format!(
                 "{why}; whether the agent has taken the message is not known"
             )));
+        }
+        if self.empty_streams == 0 {
+            self.pause = Duration::ZERO;
         }
         self.empty_streams += 1;
         self.source = Source::Lost;
@@ -376,7 +388,7 @@ impl Feed {
     async fn wait(&mut self, longest: Duration) {
         let pause = self.pause;
         tokio::time::sleep(pause).await;
-        self.pause = (pause + pause / 2).min(longest.max(pause));
+        self.pause = (pause + pause / 2).min(longest.max(pause)).max(FIRST_WAIT);
     }
 
     /// What came of a request that may be made again. `None`: it did not come through, and is worth another try.

@@ -20,6 +20,8 @@ use crate::peer::{Ended, Happened, RESULT, whole};
 pub(super) struct Told {
     /// What is there of each artifact, by a digest; `None` where that is not known.
     artifacts: HashMap<String, Option<String>>,
+    /// Whether others were told what came before, so that pieces may follow what is not known here.
+    resumed: bool,
     /// The words that were told last.
     words: Option<String>,
     /// The question that is open.
@@ -31,9 +33,9 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Of a call in which that question is open.
-    pub(super) fn new(asked: Option<Asked>) -> Self {
-        Self { asked, ..Self::default() }
+    /// Of a call that was begun elsewhere, in which that question is open.
+    pub(super) fn resumed(asked: Option<Asked>) -> Self {
+        Self { asked, resumed: true, ..Self::default() }
     }
 
     /// What an event says. The end is the last.
@@ -99,7 +101,7 @@ impl Told {
         }
         // What appends to nothing begins it.
         let begun = self.artifacts.contains_key(&chunk.id);
-        let append = chunk.append && begun;
+        let append = chunk.append && (begun || self.resumed);
         let now = (!append).then(|| content(&chunk.parts, chunk.last));
         self.artifacts.insert(chunk.id.clone(), now);
         Some(Happened::Artifact(ArtifactChunk { append, ..chunk.clone() }))
