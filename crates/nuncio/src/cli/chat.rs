@@ -4,6 +4,7 @@
 //! servers and runs, `book` keeps what leads back to runs; `draw` says how things look, `screen` and `input` are the
 //! terminal.
 
+mod above;
 mod arguments;
 mod book;
 mod command;
@@ -37,6 +38,7 @@ use tokio::{
 };
 
 use self::{
+    above::Above,
     book::Book,
     connecting::Place,
     draw::{Shown, level_name},
@@ -98,7 +100,13 @@ pub(crate) struct Flags {
     #[arg(long, env = "A2ACLI_DEBUG")]
     debug: bool,
     /// The form of the output: with json one object a line, for everything that happens
-    #[arg(short = 'o', long = "output", env = "A2ACLI_OUTPUT", default_value = "text", value_name = "FORMAT")]
+    #[arg(
+        short = 'o',
+        long = "output",
+        env = "A2ACLI_OUTPUT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
     pub(crate) format: Format,
 }
 
@@ -108,10 +116,15 @@ impl Flags {
         logs::start(filter, LogFormat::Text, &Arc::default());
         let state = self.state.clone().map_or_else(default_state, Ok)?;
         let is_one = self.command.is_some();
-        let is_terminal = stdin().is_terminal() && stdout().is_terminal() && self.format == Format::Text && !is_one;
+        let is_terminal =
+            stdin().is_terminal() && stdout().is_terminal() && self.format == Format::Text && !is_one;
         let places = match &self.servers[..] {
             [] => vec![Place::local(self.data.clone())],
-            servers => servers.iter().map(|text| Place::parse(text)).collect::<Result<_, _>>().map_err(CliError::Usage)?,
+            servers => servers
+                .iter()
+                .map(|text| Place::parse(text))
+                .collect::<Result<_, _>>()
+                .map_err(CliError::Usage)?,
         };
         let (mut screen, input) = self.terminal(is_terminal, &state)?;
         let (tell_servers, servers_news) = mpsc::channel(NEWS);
@@ -159,17 +172,21 @@ impl Flags {
 
     fn terminal(&self, is_terminal: bool, state: &std::path::Path) -> Result<(Screen, Input), CliError> {
         if is_terminal {
-            let no = |error: &dyn std::fmt::Display| CliError::Usage(format!("{}: {error}; --state names another folder", state.display()));
+            let no = |error: &dyn std::fmt::Display| {
+                CliError::Usage(format!("{}: {error}; --state names another folder", state.display()))
+            };
             book::private_folder(state).map_err(|error| no(&error))?;
             let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
             let colour = set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
             // A terminal that cannot be edited on is read line by line.
-            return Ok(match Input::terminal(state.join("history")) {
-                Ok((input, above)) => (Screen::terminal(self.log, colour, Some(above)), input),
+            let above = Above::default();
+            return Ok(match Input::terminal(state.join("history"), above.clone()) {
+                Ok(input) => (Screen::terminal(self.log, colour, above), input),
                 Err(_) => (Screen::plain(self.log), Input::plain()),
             });
         }
-        let screen = if self.format == Format::Json { Screen::json(self.log) } else { Screen::plain(self.log) };
+        let screen =
+            if self.format == Format::Json { Screen::json(self.log) } else { Screen::plain(self.log) };
         let input = match &self.command {
             Some(command) => Input::after(command.clone()),
             None => Input::plain(),
@@ -195,7 +212,9 @@ impl Flags {
 fn default_state() -> Result<PathBuf, CliError> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-    let state = state.ok_or_else(|| CliError::Usage("neither XDG_STATE_HOME nor HOME is set: --state names a folder".to_owned()))?;
+    let state = state.ok_or_else(|| {
+        CliError::Usage("neither XDG_STATE_HOME nor HOME is set: --state names a folder".to_owned())
+    })?;
     Ok(state.join("nuncio").join("chat"))
 }
 
@@ -206,5 +225,7 @@ fn levels() -> impl Iterator<Item = &'static str> {
 
 fn level(text: &str) -> Result<Level, String> {
     let found = LEVELS.into_iter().find(|level| level_name(*level) == text.to_lowercase());
-    found.ok_or_else(|| format!("there is no level {text}: one of {}", levels().collect::<Vec<_>>().join(", ")))
+    found.ok_or_else(|| {
+        format!("there is no level {text}: one of {}", levels().collect::<Vec<_>>().join(", "))
+    })
 }

@@ -67,7 +67,9 @@ pub(crate) fn fields(schema: &Value) -> Vec<Field<'_>> {
         schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
     };
     let properties = schema["properties"].as_object().into_iter().flatten();
-    properties.map(|(name, own)| Field { name, schema: within(schema, own), own, required: required(name) }).collect()
+    properties
+        .map(|(name, own)| Field { name, schema: within(schema, own), own, required: required(name) })
+        .collect()
 }
 
 /// What a property is: behind a reference inside the schema, and beside `null` where it may be missing.
@@ -75,7 +77,8 @@ fn within<'a>(whole: &'a Value, property: &'a Value) -> &'a Value {
     let pointed = property["$ref"].as_str().and_then(|to| whole.pointer(to.strip_prefix('#')?));
     let property = pointed.unwrap_or(property);
     let ways = ["anyOf", "oneOf"].into_iter().find_map(|member| property[member].as_array());
-    let mut real = ways.into_iter().flatten().filter(|way| way["type"] != "null" && way.get("const").is_none());
+    let mut real =
+        ways.into_iter().flatten().filter(|way| way["type"] != "null" && way.get("const").is_none());
     match (real.next(), real.next()) {
         (Some(only), None) if only.is_object() => {
             only["$ref"].as_str().and_then(|to| whole.pointer(to.strip_prefix('#')?)).unwrap_or(only)

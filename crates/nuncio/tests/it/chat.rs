@@ -65,7 +65,8 @@ impl World {
         let is_book = |path: &Path| path.extension().is_some_and(|ending| ending == "json");
         let entries = std::fs::read_dir(self.dir.path().join("state")).unwrap();
         let books = entries.map(|entry| entry.unwrap().path()).filter(|path| is_book(path));
-        let runs = |path| serde_json::from_slice::<Value>(&std::fs::read(path).unwrap()).unwrap()["runs"].clone();
+        let runs =
+            |path| serde_json::from_slice::<Value>(&std::fs::read(path).unwrap()).unwrap()["runs"].clone();
         books.map(|path| runs(path).as_array().unwrap().len()).sum()
     }
 

@@ -45,7 +45,11 @@ pub(super) fn given(schema: Option<&Value>, rest: &str) -> Result<Given, String>
     };
     let fields = fields(schema);
     if let Some(pairs) = pairs {
-        return pairs.into_iter().map(|(name, value)| read(&fields, name, value)).collect::<Result<_, _>>().map(Given::Arguments);
+        return pairs
+            .into_iter()
+            .map(|(name, value)| read(&fields, name, value))
+            .collect::<Result<_, _>>()
+            .map(Given::Arguments);
     }
     // A text stands for the one field that takes text.
     let mut texts = fields.iter().filter(|field| field.kind() == "string");
@@ -96,7 +100,8 @@ fn joined(words: &[Word]) -> String {
 /// The arguments as they are written on a line.
 pub(super) fn shape(fields: &[Field<'_>]) -> String {
     let one = |field: &Field<'_>| {
-        let kind = if field.choices().is_empty() { field.kind().to_uppercase() } else { field.choices().join("|") };
+        let kind =
+            if field.choices().is_empty() { field.kind().to_uppercase() } else { field.choices().join("|") };
         let pair = format!("{}={kind}", field.name);
         if field.required { pair } else { format!("[{pair}]") }
     };
@@ -111,7 +116,9 @@ pub(super) fn check(schema: &Value, arguments: &Map<String, Value>) -> Result<()
     let question =
         Question { id: String::new(), text: String::new(), ask: Ask::Form { schema: schema.clone() } };
     let checked = question.check(Answer::Accept(Value::Object(arguments.clone())));
-    checked.map(drop).map_err(|error| error.to_string().replacen("the answer does not fit the question's schema: ", "", 1))
+    checked
+        .map(drop)
+        .map_err(|error| error.to_string().replacen("the answer does not fit the question's schema: ", "", 1))
 }
 
 /// The message that begins a call. Its id stays the same however often the call is begun.
@@ -133,7 +140,9 @@ mod tests {
     #[track_caller]
     fn check(schema: Option<&Value>, rest: &str, expected: Value) {
         match (given(schema, rest), expected) {
-            (Ok(Given::Arguments(found)), expected @ Value::Object(_)) => assert_eq!(Value::Object(found), expected),
+            (Ok(Given::Arguments(found)), expected @ Value::Object(_)) => {
+                assert_eq!(Value::Object(found), expected)
+            }
             (Ok(Given::Text(found)), Value::String(expected)) => assert_eq!(found, expected),
             (Ok(Given::Nothing) | Err(_), Value::Null) => {}
             (found, expected) => panic!("{rest}: {found:?}, not {expected}"),

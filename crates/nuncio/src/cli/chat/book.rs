@@ -227,7 +227,12 @@ mod tests {
     use super::*;
 
     fn kept(id: &str) -> Kept {
-        Kept { offer: "travel_agent".into(), input: Message::text(id, Role::User, ""), handle: None, begun: 0 }
+        Kept {
+            offer: "travel_agent".into(),
+            input: Message::text(id, Role::User, ""),
+            handle: None,
+            begun: 0,
+        }
     }
 
     fn handle(at: u64) -> Handle {

@@ -148,7 +148,8 @@ mod tests {
     #[test]
     fn a_typo_is_understood() {
         let known = ["travel_agent", "research_agent", "list", "quit"];
-        let check = |name: &str, expected: Option<&str>| assert_eq!(nearest(name, known.into_iter()), expected);
+        let check =
+            |name: &str, expected: Option<&str>| assert_eq!(nearest(name, known.into_iter()), expected);
         check("travel_agnt", Some("travel_agent"));
         check("lits", Some("list"));
         check("zzz", None);

@@ -62,17 +62,27 @@ impl Session {
     /// `help`
     pub(super) fn help(&mut self, about: Option<&str>) {
         let Some(name) = about else {
-            let mut text = String::from("An offer's name calls it: `NAME argument=value …`, `NAME {JSON}`, `NAME some text`, or `NAME` alone, which asks.\n`&` at the end gives the prompt back at once. Ctrl+C lets go of what runs; it goes on.\n\n");
+            let mut text = String::from(
+                "An offer's name calls it: `NAME argument=value …`, `NAME {JSON}`, `NAME some text`, or `NAME` alone, which asks.\n`&` at the end gives the prompt back at once. Ctrl+C lets go of what runs; it goes on.\n\n",
+            );
             let mut table = Table::new(&["COMMAND", "ALSO", "DOES"]);
             for (name, also, usage, does) in COMMANDS {
-                table.row([format!("{name} {usage}").trim_end().to_owned(), also.join(", "), (*does).to_owned()]);
+                table.row([
+                    format!("{name} {usage}").trim_end().to_owned(),
+                    also.join(", "),
+                    (*does).to_owned(),
+                ]);
             }
             text.push_str(&table.show());
-            text.push_str("\nAt a question: !n declines, !c cancels, ? or d tells more, Ctrl+C leaves it open.\n");
+            text.push_str(
+                "\nAt a question: !n declines, !c cancels, ? or d tells more, Ctrl+C leaves it open.\n",
+            );
             let commands: Vec<Value> = COMMANDS.iter().map(|(name, also, usage, does)| json!({ "name": name, "also": also, "usage": usage, "does": does })).collect();
             return self.tell(text, json!({ "event": "help", "commands": commands }));
         };
-        if let Some((name, also, usage, does)) = COMMANDS.iter().find(|(known, also, ..)| *known == name || also.contains(&name)) {
+        if let Some((name, also, usage, does)) =
+            COMMANDS.iter().find(|(known, also, ..)| *known == name || also.contains(&name))
+        {
             let also = if also.is_empty() { String::new() } else { format!(" (also {})", also.join(", ")) };
             let text = format!("{}{also}: {does}", format!("{name} {usage}").trim_end());
             return self.tell(text, json!({ "event": "help", "name": name, "usage": usage, "does": does }));
@@ -124,15 +134,30 @@ impl Session {
         for run in self.runs.values() {
             let state = self.state_of(run);
             let task = run.task.clone().unwrap_or_default();
-            table.row([run.who.run.to_string(), run.who.offer.clone(), run.who.server.clone(), state.clone(), task]);
+            table.row([
+                run.who.run.to_string(),
+                run.who.offer.clone(),
+                run.who.server.clone(),
+                state.clone(),
+                task,
+            ]);
             listed.push(json!({ "run": run.who.run, "offer": run.who.offer, "server": run.who.server, "state": state, "task": run.task }));
         }
         for (server, book) in self.servers.iter().zip(&self.books) {
-            let unknown = book.runs().iter().filter(|kept| self.runs.values().all(|run| run.id != kept.input.id));
+            let unknown =
+                book.runs().iter().filter(|kept| self.runs.values().all(|run| run.id != kept.input.id));
             for kept in unknown {
                 let task = kept.handle.as_ref().and_then(|handle| handle.task.clone());
-                table.row(["-".into(), kept.offer.clone(), server.name.clone(), "left going on".into(), task.clone().unwrap_or_default()]);
-                listed.push(json!({ "offer": kept.offer, "server": server.name, "state": "left", "task": task }));
+                table.row([
+                    "-".into(),
+                    kept.offer.clone(),
+                    server.name.clone(),
+                    "left going on".into(),
+                    task.clone().unwrap_or_default(),
+                ]);
+                listed.push(
+                    json!({ "offer": kept.offer, "server": server.name, "state": "left", "task": task }),
+                );
             }
         }
         let text = if table.is_empty() { "Nothing goes on here.\n".to_owned() } else { table.show() };
@@ -153,12 +178,15 @@ impl Session {
 
     /// `attach`: comes back to a run, or to a task. Whether it was left by Ctrl+C.
     pub(super) async fn attach(&mut self, id: &str) -> bool {
-        let known = self.runs.values().find(|run| run.who.run.to_string() == id || run.task.as_deref() == Some(id));
+        let known =
+            self.runs.values().find(|run| run.who.run.to_string() == id || run.task.as_deref() == Some(id));
         if let Some(run) = known {
             let (number, server, message) = (run.who.run, run.server, run.id.clone());
             if run.follower.is_none() {
                 let kept = self.books[server].runs().iter().find(|kept| kept.input.id == message).cloned();
-                let Some((kept, handle)) = kept.and_then(|kept| kept.handle.clone().map(|handle| (kept, handle))) else {
+                let Some((kept, handle)) =
+                    kept.and_then(|kept| kept.handle.clone().map(|handle| (kept, handle)))
+                else {
                     let text = format!("run {number} is over: there is nothing to come back to");
                     self.wrong(&text);
                     return false;
@@ -176,7 +204,11 @@ impl Session {
                     let input = Message::of(Uuid::now_v7().to_string(), Role::User, vec![]);
                     let begun = jiff::Timestamp::now().as_millisecond();
                     // Which agent of a server it belongs to is not said.
-                    let offer = if self.servers[server].offers.len() == 1 { handle.offer.clone() } else { "task".into() };
+                    let offer = if self.servers[server].offers.len() == 1 {
+                        handle.offer.clone()
+                    } else {
+                        "task".into()
+                    };
                     let kept = Kept { offer, input, handle: Some(handle.clone()), begun };
                     if let Err(error) = self.books[server].add(kept.clone()) {
                         self.wrong(&format!("what leads back to it cannot be kept: {error}"));
@@ -213,7 +245,8 @@ impl Session {
 
     /// `cancel`
     pub(super) async fn cancel(&mut self, id: &str) {
-        let known = self.runs.values().find(|run| run.who.run.to_string() == id || run.task.as_deref() == Some(id));
+        let known =
+            self.runs.values().find(|run| run.who.run.to_string() == id || run.task.as_deref() == Some(id));
         if let Some(run) = known {
             let (number, task, server) = (run.who.run, run.task.clone(), run.server);
             match (&run.follower, task, run.ended) {
@@ -275,14 +308,20 @@ impl Session {
                         let at = at.map(|at| at.to_string()).unwrap_or_default();
                         let state = state_name(task.state);
                         table.row([task.id.clone(), server.name.clone(), state.into(), at.clone()]);
-                        listed.push(json!({ "task": task.id, "server": server.name, "state": state, "updated": at }));
+                        listed.push(
+                            json!({ "task": task.id, "server": server.name, "state": state, "updated": at }),
+                        );
                         known.push(task.id);
                     }
                 }
                 Err(error) => why.push_str(&format!("{}: {}\n", plain(&server.name), plain(&error))),
             }
         }
-        let text = if table.is_empty() { format!("There are no tasks.\n{why}") } else { format!("{}{why}", table.show()) };
+        let text = if table.is_empty() {
+            format!("There are no tasks.\n{why}")
+        } else {
+            format!("{}{why}", table.show())
+        };
         self.tasks = known;
         self.tell(text, json!({ "event": "tasks", "tasks": listed }));
     }
@@ -303,7 +342,9 @@ impl Session {
                 ("memory_search", json!({ "namespace": namespace, "pattern": pattern }))
             }
             _ => {
-                return self.wrong("memory get NS KEY, memory set NS KEY VALUE, memory list [NS], memory search NS PATTERN");
+                return self.wrong(
+                    "memory get NS KEY, memory set NS KEY VALUE, memory list [NS], memory search NS PATTERN",
+                );
             }
         };
         let mut why = vec![];
@@ -329,7 +370,10 @@ impl Session {
         match level.map(super::level) {
             None => {
                 let level = level_name(self.screen.level);
-                self.tell(format!("Log lines are shown from {level} on.\n"), json!({ "event": "log-level", "level": level }));
+                self.tell(
+                    format!("Log lines are shown from {level} on.\n"),
+                    json!({ "event": "log-level", "level": level }),
+                );
             }
             Some(Ok(level)) => {
                 self.screen.level = level;
@@ -345,7 +389,9 @@ impl Session {
         for number in 0..self.books.len() {
             match self.books[number].clear() {
                 Ok(cleared) => count += cleared,
-                Err(error) => return self.wrong(&format!("what leads back to runs cannot be forgotten: {error}")),
+                Err(error) => {
+                    return self.wrong(&format!("what leads back to runs cannot be forgotten: {error}"));
+                }
             }
         }
         for run in self.runs.values_mut() {
@@ -374,7 +420,8 @@ fn short(text: &str) -> String {
 
 /// All about an offer.
 fn about_offer(server: &Server, offer: &Offer) -> String {
-    let mut text = format!("{} on {}\n", plain(offer.title.as_deref().unwrap_or(&offer.name)), plain(&server.name));
+    let mut text =
+        format!("{} on {}\n", plain(offer.title.as_deref().unwrap_or(&offer.name)), plain(&server.name));
     text.push_str(&format!("  {}\n", plain(&offer.description)));
     match &offer.input_schema {
         None => text.push_str("\nTakes a text.\n"),
@@ -402,7 +449,8 @@ fn memory_text(tool: &str, answer: &Value) -> String {
         other => plain(&serde_json::to_string_pretty(other).unwrap_or_default()),
     };
     let names = |list: &Value, member: &str| -> String {
-        let name = |one: &Value| one[member].as_str().or(one.as_str()).map(|name| format!("{}\n", plain(name)));
+        let name =
+            |one: &Value| one[member].as_str().or(one.as_str()).map(|name| format!("{}\n", plain(name)));
         list.as_array().into_iter().flatten().filter_map(name).collect()
     };
     match tool {
@@ -422,8 +470,7 @@ async fn client(server: &Server) -> Result<A2aClient, String> {
     let card = fetch_card(&at, &http).await.map_err(|error| error.to_string())?.value;
     let bearer = server.token().await;
     let credentials = Credentials { bearer, ..Credentials::default() };
-    A2aClient::new(&card, &Preference::default(), &credentials, &http)
-        .map_err(|error| error.to_string())
+    A2aClient::new(&card, &Preference::default(), &credentials, &http).map_err(|error| error.to_string())
 }
 
 /// A client of the tools of a server.

@@ -33,7 +33,8 @@ pub(super) fn complete(vocabulary: &Vocabulary, line: &str, at: usize) -> (usize
     let start = open.map_or(before.len(), |word| word.start);
     let begun = open.map_or("", |word| &*word.text);
     let fitting = |known: Vec<String>, ending: &str| {
-        let mut found: Vec<String> = known.into_iter().filter(|word| word.starts_with(begun)).map(|word| word + ending).collect();
+        let mut found: Vec<String> =
+            known.into_iter().filter(|word| word.starts_with(begun)).map(|word| word + ending).collect();
         found.sort();
         found.dedup();
         found
@@ -83,13 +84,23 @@ mod tests {
     fn a_word_becomes_what_fits_its_place() {
         let vocabulary = Vocabulary::Commands {
             offers: vec![
-                ("travel_agent".into(), vec![("destination".into(), vec![]), ("class".into(), vec!["first".into(), "second".into()])]),
+                (
+                    "travel_agent".into(),
+                    vec![
+                        ("destination".into(), vec![]),
+                        ("class".into(), vec!["first".into(), "second".into()]),
+                    ],
+                ),
                 ("echo".into(), vec![]),
             ],
             ids: vec!["1".into(), "0193-aa".into()],
         };
         let check = |line: &str, start: usize, expected: &[&str]| {
-            assert_eq!(complete(&vocabulary, line, line.len()), (start, expected.iter().map(|&word| word.to_owned()).collect()), "{line}");
+            assert_eq!(
+                complete(&vocabulary, line, line.len()),
+                (start, expected.iter().map(|&word| word.to_owned()).collect()),
+                "{line}"
+            );
         };
         check("tr", 0, &["travel_agent "]);
         check("he", 0, &["help "]);

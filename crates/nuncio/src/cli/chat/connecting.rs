@@ -90,7 +90,10 @@ impl Place {
             }
             Self::Command(command) => {
                 // What a program that starts others starts, rather than that program.
-                let starts = |word: &&String| !word.starts_with('-') && !matches!(&***word, "npx" | "uvx" | "node" | "python" | "python3" | "env");
+                let starts = |word: &&String| {
+                    !word.starts_with('-')
+                        && !matches!(&***word, "npx" | "uvx" | "node" | "python" | "python3" | "env")
+                };
                 let word = command.iter().find(starts).or(command.first()).map_or("", |word| &**word);
                 let word = word.rsplit('/').next().unwrap_or(word);
                 word.split('@').next().filter(|word| !word.is_empty()).unwrap_or("command").to_owned()
@@ -159,11 +162,16 @@ impl Place {
                     // All that a server has is at its MCP endpoint: agents, questions to models, logs, tools.
                     Self::Local(data) => {
                         let text = format!("{}/mcp", address(&data));
-                        let no_url = |error: url::ParseError| PeerError::Unreachable { at: text.clone(), why: error.to_string() };
+                        let no_url = |error: url::ParseError| PeerError::Unreachable {
+                            at: text.clone(),
+                            why: error.to_string(),
+                        };
                         peer::Place::Url(Url::parse(&text).map_err(no_url)?)
                     }
                     Self::Url { url, .. } => peer::Place::Url(url),
-                    Self::Command(command) => peer::Place::Command(Program { command, env: Default::default(), dir: None }),
+                    Self::Command(command) => {
+                        peer::Place::Command(Program { command, env: Default::default(), dir: None })
+                    }
                 };
                 peer::connect(&there, &options).await
             })
@@ -173,7 +181,8 @@ impl Place {
 
 /// Where the server of a data folder is, or would be.
 fn address(data: &std::path::Path) -> String {
-    Published::read(data).map_or_else(|| format!("http://{}", Config::default().listen), |published| published.url)
+    Published::read(data)
+        .map_or_else(|| format!("http://{}", Config::default().listen), |published| published.url)
 }
 
 fn is_url(text: &str) -> bool {
@@ -197,7 +206,9 @@ impl Authorizer for Operator {
 
     async fn challenged(&self, resource: &Url, status: u16, _: Option<&str>) -> Result<bool, String> {
         let folder = self.0.display();
-        Err(format!("{resource} does not take the token that is in {folder} (HTTP {status}): is it the server of that folder?"))
+        Err(format!(
+            "{resource} does not take the token that is in {folder} (HTTP {status}): is it the server of that folder?"
+        ))
     }
 }
 
@@ -209,13 +220,21 @@ mod tests {
     fn a_server_is_an_address_or_a_command() {
         let check = |text: &str, name: Option<&str>, shown: &str| {
             let place = Place::parse(text).ok();
-            assert_eq!(place.as_ref().map(|place| place.name(&mut BTreeSet::new())).as_deref(), name, "{text}");
+            assert_eq!(
+                place.as_ref().map(|place| place.name(&mut BTreeSet::new())).as_deref(),
+                name,
+                "{text}"
+            );
             assert_eq!(place.map(|place| place.shown()).unwrap_or_default(), shown, "{text}");
         };
         check("http://127.0.0.1:8080", Some("127.0.0.1:8080"), "http://127.0.0.1:8080/");
         check("https://a.example/mcp", Some("a.example"), "https://a.example/mcp");
         check("team=http://a.example/mcp", Some("team"), "http://a.example/mcp");
-        check("npx -y @modelcontextprotocol/server-everything", Some("server-everything"), "npx -y @modelcontextprotocol/server-everything");
+        check(
+            "npx -y @modelcontextprotocol/server-everything",
+            Some("server-everything"),
+            "npx -y @modelcontextprotocol/server-everything",
+        );
         check("python3 'my server.py'", Some("my server.py"), "python3 my server.py");
         check("http://me:secret@a.example", None, "");
         check("ftp://a.example", None, "");
@@ -240,7 +259,8 @@ mod tests {
 
     #[test]
     fn the_base_is_the_server() {
-        let check = |text: &str, base: &str| assert_eq!(Place::parse(text).unwrap().base().as_deref(), Some(base));
+        let check =
+            |text: &str, base: &str| assert_eq!(Place::parse(text).unwrap().base().as_deref(), Some(base));
         check("http://a:1/mcp", "http://a:1");
         check("http://a:1/", "http://a:1");
     }

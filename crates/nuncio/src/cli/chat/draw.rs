@@ -123,11 +123,23 @@ impl Lines {
             Event::Begun | Event::Artifact(_) => return vec![],
             Event::Resumed => look.dim(&format!("taken up again on {}", plain(&who.server))),
             Event::Task(task) => look.dim(&format!("task {}", plain(task))),
-            Event::Detached => look.dim(&format!("goes on without you; `attach {}` comes back to it, and so does the next start", who.run)),
+            Event::Detached => look.dim(&format!(
+                "goes on without you; `attach {}` comes back to it, and so does the next start",
+                who.run
+            )),
             Event::Progress(progress) => measure(progress),
             Event::Log(line) => {
-                let colour = if line.level >= Level::Error { "31" } else if line.level >= Level::Warning { "33" } else { "2" };
-                look.painted(colour, &format!("{}: {}", level_name(line.level), plain(&line.text).replace('\n', " ")))
+                let colour = if line.level >= Level::Error {
+                    "31"
+                } else if line.level >= Level::Warning {
+                    "33"
+                } else {
+                    "2"
+                };
+                look.painted(
+                    colour,
+                    &format!("{}: {}", level_name(line.level), plain(&line.text).replace('\n', " ")),
+                )
             }
             Event::Said(message) => plain(&said(message)),
             Event::Asks(question) => format!("{} {}", look.painted("1", "asks:"), plain(&question.text)),
@@ -161,7 +173,10 @@ impl Lines {
             let more = if chunk.append { " (continued)" } else { "" };
             lines.push(format!("{} {}{more}:", self.look.head(who), self.look.painted("1", &plain(name))));
         }
-        let open = self.open.entry(who.run).or_insert_with(|| Open { artifact: chunk.id.clone(), rest: String::new() });
+        let open = self
+            .open
+            .entry(who.run)
+            .or_insert_with(|| Open { artifact: chunk.id.clone(), rest: String::new() });
         for part in &chunk.parts {
             match &part.content {
                 Content::Text(text) => {
@@ -266,7 +281,10 @@ pub(super) fn details(who: &Who, task: Option<&str>, question: &Question) -> Str
     let schema = match &question.ask {
         Ask::Form { schema } => serde_json::to_string_pretty(schema).unwrap_or_default(),
         Ask::Sample { system, max_tokens } => {
-            format!("a text of at most {max_tokens} tokens; instructions: {}", system.as_deref().unwrap_or("none"))
+            format!(
+                "a text of at most {max_tokens} tokens; instructions: {}",
+                system.as_deref().unwrap_or("none")
+            )
         }
         Ask::Authorization { url } => format!("an authorization at {url}"),
     };
@@ -343,10 +361,19 @@ mod tests {
         };
         check(Event::Artifact(&chunk("# A", false, false)), &["[1 research_agent] Report:"]);
         check(Event::Artifact(&chunk("I\n\nmo", true, false)), &["  # AI", "  "]);
-        check(Event::Progress(&Progress { done: 1.0, total: Some(4.0), text: Some("Reading".into()) }), &["[1 research_agent]  25% Reading"]);
+        check(
+            Event::Progress(&Progress { done: 1.0, total: Some(4.0), text: Some("Reading".into()) }),
+            &["[1 research_agent]  25% Reading"],
+        );
         check(Event::Artifact(&chunk("re", true, true)), &["  more"]);
-        let ended = Ended { state: State::Failed, message: Some(Message::text("m", nuncio_engine::Role::Agent, "no\u{1b}[2J")) };
-        check(Event::Ended(&ended, Duration::from_millis(1234)), &["[1 research_agent] failed in 1.2 s: no\u{fffd}[2J"]);
+        let ended = Ended {
+            state: State::Failed,
+            message: Some(Message::text("m", nuncio_engine::Role::Agent, "no\u{1b}[2J")),
+        };
+        check(
+            Event::Ended(&ended, Duration::from_millis(1234)),
+            &["[1 research_agent] failed in 1.2 s: no\u{fffd}[2J"],
+        );
     }
 
     #[test]
@@ -370,7 +397,8 @@ mod tests {
 
     #[test]
     fn lengths_of_time_are_short() {
-        let check = |seconds_: u64, expected: &str| assert_eq!(seconds(Duration::from_secs(seconds_)), expected);
+        let check =
+            |seconds_: u64, expected: &str| assert_eq!(seconds(Duration::from_secs(seconds_)), expected);
         check(59, "59.0 s");
         check(61, "1 min 1 s");
         check(7260, "2 h 1 min");

@@ -49,12 +49,18 @@ pub(super) enum News {
     /// It is back.
     Back,
     /// What became of an answer.
-    Answered { question: Question, result: Result<(), PeerError> },
+    Answered {
+        question: Question,
+        result: Result<(), PeerError>,
+    },
     /// What became of a cancel.
     Canceled(Result<(), PeerError>),
     Ended(Ended),
     /// It is followed no more. `kept`: another try later may find it.
-    Lost { error: PeerError, kept: bool },
+    Lost {
+        error: PeerError,
+        kept: bool,
+    },
 }
 
 enum Order {
@@ -115,7 +121,10 @@ impl Following {
         loop {
             let peer = self.peer.borrow_and_update().clone();
             let called = match (peer, &handle, &begin) {
-                (None, ..) => Err(PeerError::Unreachable { at: "the server".into(), why: "it was not reached yet".into() }),
+                (None, ..) => Err(PeerError::Unreachable {
+                    at: "the server".into(),
+                    why: "it was not reached yet".into(),
+                }),
                 (Some(peer), Some(handle), _) => peer.resume(handle).await,
                 (Some(peer), None, Some(begin)) => peer.begin(begin.clone()).await,
                 (Some(_), None, None) => return,
@@ -135,7 +144,8 @@ impl Following {
                 Err(error) => error,
             };
             // Without a way back it is not known whether the call arrived.
-            let goes_on = error.is_passing() || (matches!(error, PeerError::Cut(_)) && (handle.is_some() || again));
+            let goes_on =
+                error.is_passing() || (matches!(error, PeerError::Cut(_)) && (handle.is_some() || again));
             if !goes_on {
                 let kept = matches!(error, PeerError::Unauthorized { .. });
                 return self.tell(News::Lost { error, kept }).await;

@@ -81,14 +81,22 @@ impl Session {
     }
 
     /// A form. One that wants a yes and nothing else that is needed is asked as one.
-    async fn ask_form(&mut self, who: &Who, task: Option<&str>, question: &Question, schema: &Value) -> Option<Answer> {
+    async fn ask_form(
+        &mut self,
+        who: &Who,
+        task: Option<&str>,
+        question: &Question,
+        schema: &Value,
+    ) -> Option<Answer> {
         loop {
             let mut content = Map::new();
             let fields = fields(schema);
             let confirmation = confirmation(&fields);
             if let Some(confirm) = confirmation {
                 match self.confirm(confirm).await {
-                    Filled::In(_) => drop(confirm.map(|field| content.insert(field.name.to_owned(), true.into()))),
+                    Filled::In(_) => {
+                        drop(confirm.map(|field| content.insert(field.name.to_owned(), true.into())))
+                    }
                     Filled::Details => {
                         self.tell_details(who, task, question);
                         continue;
@@ -96,11 +104,15 @@ impl Session {
                     ended => return answer_of(&ended),
                 }
             }
-            let rest = fields.iter().filter(|field| confirmation.flatten().is_none_or(|confirm| confirm.name != field.name));
+            let rest = fields
+                .iter()
+                .filter(|field| confirmation.flatten().is_none_or(|confirm| confirm.name != field.name));
             let mut ended = None;
             for field in rest {
                 match self.field(field, if confirmation.is_some() { "" } else { "; !n, !c, ?" }).await {
-                    Filled::In(value) => drop(value.map(|value| content.insert(field.name.to_owned(), value))),
+                    Filled::In(value) => {
+                        drop(value.map(|value| content.insert(field.name.to_owned(), value)))
+                    }
                     other => {
                         ended = Some(other);
                         break;
@@ -112,7 +124,9 @@ impl Session {
                 Some(ended) => return answer_of(&ended),
                 None => match arguments::check(schema, &content) {
                     Ok(()) => return Some(Answer::Accept(Value::Object(content))),
-                    Err(why) => self.screen.show(&Shown::Wrong(&format!("as a whole it does not do: {why}")), true),
+                    Err(why) => {
+                        self.screen.show(&Shown::Wrong(&format!("as a whole it does not do: {why}")), true)
+                    }
                 },
             }
         }
@@ -144,7 +158,9 @@ impl Session {
         let prompt = match field.prompt().strip_suffix("]: ") {
             Some(before) => format!("{before}{more}]: "),
             None if more.is_empty() => field.prompt(),
-            None => format!("{} [{}]: ", field.prompt().trim_end_matches(": "), more.trim_start_matches("; ")),
+            None => {
+                format!("{} [{}]: ", field.prompt().trim_end_matches(": "), more.trim_start_matches("; "))
+            }
         };
         let choices = match field.kind() {
             "boolean" => vec!["y".to_owned(), "n".to_owned()],
@@ -161,7 +177,9 @@ impl Session {
                 "!c" => return Filled::Canceled,
                 "?" | "!d" => return Filled::Details,
                 // What begins with `!` is written with two.
-                text => match field.read(text.strip_prefix('!').filter(|rest| rest.starts_with('!')).unwrap_or(text)) {
+                text => match field
+                    .read(text.strip_prefix('!').filter(|rest| rest.starts_with('!')).unwrap_or(text))
+                {
                     Ok(value) => return Filled::In(value),
                     Err(why) => self.screen.show(&Shown::Wrong(&format!("  {why}")), true),
                 },
@@ -170,7 +188,13 @@ impl Session {
     }
 
     /// A link to go to.
-    async fn ask_link(&mut self, who: &Who, task: Option<&str>, question: &Question, url: &str) -> Option<Answer> {
+    async fn ask_link(
+        &mut self,
+        who: &Who,
+        task: Option<&str>,
+        question: &Question,
+        url: &str,
+    ) -> Option<Answer> {
         let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
         let host = host.unwrap_or_else(|| "no host that could be read".to_owned());
         let shown = format!("  Host: {}\n  Link: {}", plain(&host), plain(url));
@@ -216,7 +240,8 @@ impl Session {
 /// Whether a form asks for a yes: it has nothing that is needed but one switch, and texts beside it. The switch,
 /// where it has one.
 fn confirmation<'a>(fields: &[Field<'a>]) -> Option<Option<Field<'a>>> {
-    let is_note = |field: &Field<'_>| field.kind() == "string" && field.choices().is_empty() && !field.required;
+    let is_note =
+        |field: &Field<'_>| field.kind() == "string" && field.choices().is_empty() && !field.required;
     let mut switches = fields.iter().filter(|field| field.kind() == "boolean");
     let (switch, other) = (switches.next(), switches.next());
     let rest = fields.iter().filter(|field| field.kind() != "boolean");

@@ -40,7 +40,8 @@ impl Session {
         system: Option<&str>,
         max_tokens: u32,
     ) -> Option<Answer> {
-        let instructions = system.map(|system| format!("\n  Instructions: {}", plain(system))).unwrap_or_default();
+        let instructions =
+            system.map(|system| format!("\n  Instructions: {}", plain(system))).unwrap_or_default();
         let text = format!("  A text of at most {max_tokens} tokens is wanted.{instructions}");
         let data = json!({ "event": "sampling", "run": who.run, "system": system, "maxTokens": max_tokens, "text": question.text });
         self.screen.show(&Shown::Answer { text, data }, true);
@@ -63,7 +64,8 @@ impl Session {
             None => "t: I write it, n: refuse, !c".to_owned(),
         };
         loop {
-            let line = self.read(Wanted { prompt: format!("Who answers? [{ways}]: "), ..Wanted::default() }).await;
+            let line =
+                self.read(Wanted { prompt: format!("Who answers? [{ways}]: "), ..Wanted::default() }).await;
             let Typed::Line(line) = line else { return None };
             match (line.trim(), &model) {
                 ("n" | "no" | "!n", _) => return Some(Answer::Decline),
@@ -83,8 +85,11 @@ impl Session {
                         }
                     };
                     self.show_text(who, &text);
-                    match self.read(Wanted { prompt: "Send it? [y, n]: ".into(), ..Wanted::default() }).await {
-                        Typed::Line(line) if matches!(line.trim(), "y" | "yes") => return Some(written(text)),
+                    match self.read(Wanted { prompt: "Send it? [y, n]: ".into(), ..Wanted::default() }).await
+                    {
+                        Typed::Line(line) if matches!(line.trim(), "y" | "yes") => {
+                            return Some(written(text));
+                        }
                         Typed::Line(_) => {}
                         Typed::Interrupted | Typed::End => return None,
                     }

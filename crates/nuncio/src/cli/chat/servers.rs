@@ -1,12 +1,6 @@
 //! The servers: each is connected to on its own, looked at now and then, and tried again while it is away.
 
-use std::{
-    collections::BTreeSet,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use nuncio_client::{
     auth::Authorizer,
@@ -28,9 +22,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Connects to a server. Called again while it is away.
-pub(super) type Dial = Arc<
-    dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<dyn Peer>, PeerError>> + Send>> + Send + Sync,
->;
+pub(super) type Dial =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<dyn Peer>, PeerError>> + Send>> + Send + Sync>;
 
 /// What there is to tell about a server.
 pub(super) enum ServerNews {
@@ -81,7 +74,10 @@ pub(super) fn keep(number: usize, dial: Dial, anew: bool, tell: mpsc::Sender<(us
     }))
 }
 
-async fn connect(dial: &Dial, known: Option<Arc<dyn Peer>>) -> Result<(Arc<dyn Peer>, Vec<Offer>), PeerError> {
+async fn connect(
+    dial: &Dial,
+    known: Option<Arc<dyn Peer>>,
+) -> Result<(Arc<dyn Peer>, Vec<Offer>), PeerError> {
     let peer = match known {
         Some(peer) => peer,
         None => dial().await?,
@@ -151,7 +147,12 @@ impl Server {
 
 /// Finds what is meant by a name: `offer`, or `server/offer`.
 pub(super) fn find<'a>(servers: &'a [Server], name: &str) -> Result<(usize, &'a Offer), NotFound> {
-    let all = || servers.iter().enumerate().flat_map(|(number, server)| server.offers.iter().map(move |offer| (number, offer)));
+    let all = || {
+        servers
+            .iter()
+            .enumerate()
+            .flat_map(|(number, server)| server.offers.iter().map(move |offer| (number, offer)))
+    };
     // An offer may have a slash in its name.
     let mut found: Vec<_> = all().filter(|(_, offer)| offer.name == name).collect();
     if found.is_empty() {
@@ -160,7 +161,9 @@ pub(super) fn find<'a>(servers: &'a [Server], name: &str) -> Result<(usize, &'a 
     match found[..] {
         [only] => Ok(only),
         [] => Err(NotFound::Unknown),
-        _ => Err(NotFound::Several(found.iter().map(|(number, offer)| full(&servers[*number].name, &offer.name)).collect())),
+        _ => Err(NotFound::Several(
+            found.iter().map(|(number, offer)| full(&servers[*number].name, &offer.name)).collect(),
+        )),
     }
 }
 
@@ -189,6 +192,9 @@ pub(super) fn names(servers: &[Server]) -> Vec<(String, usize, &Offer)> {
         true => full(&servers[number].name, &offer.name),
         false => offer.name.clone(),
     };
-    let offers = servers.iter().enumerate().flat_map(|(number, server)| server.offers.iter().map(move |offer| (number, offer)));
+    let offers = servers
+        .iter()
+        .enumerate()
+        .flat_map(|(number, server)| server.offers.iter().map(move |offer| (number, offer)));
     offers.map(|(number, offer)| (name(number, offer), number, offer)).collect()
 }

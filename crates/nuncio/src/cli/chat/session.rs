@@ -234,7 +234,9 @@ impl Session {
             self.screen.show(&Shown::Run(&run.who, Event::Detached), false);
         } else {
             self.screen.unbar(number);
-            let text = format!("run {number} goes on beside: its server gives no way back to it, so that it is followed until you leave");
+            let text = format!(
+                "run {number} goes on beside: its server gives no way back to it, so that it is followed until you leave"
+            );
             self.remark(&text);
         }
         self.save();
@@ -244,7 +246,13 @@ impl Session {
     pub(super) async fn resume(&mut self) -> bool {
         self.resumes = true;
         let taken: BTreeSet<u32> = (0..self.servers.len()).flat_map(|server| self.take_up(server)).collect();
-        let waiting: usize = self.servers.iter().zip(&self.books).filter(|(server, _)| !server.known || server.away.is_some()).map(|(_, book)| book.runs().len()).sum();
+        let waiting: usize = self
+            .servers
+            .iter()
+            .zip(&self.books)
+            .filter(|(server, _)| !server.known || server.away.is_some())
+            .map(|(_, book)| book.runs().len())
+            .sum();
         if waiting > 0 {
             self.remark(&format!("{waiting} left going on: taken up when the server is back"));
         }
@@ -256,7 +264,9 @@ impl Session {
         if self.servers[server].away.is_some() || !self.servers[server].known {
             return vec![];
         }
-        let followed = |id: &str, runs: &BTreeMap<u32, Run>| runs.values().any(|run| run.id == id && run.follower.is_some());
+        let followed = |id: &str, runs: &BTreeMap<u32, Run>| {
+            runs.values().any(|run| run.id == id && run.follower.is_some())
+        };
         let left: Vec<Kept> = self.books[server].runs().to_vec();
         let mut taken = vec![];
         for kept in left {
@@ -323,7 +333,8 @@ impl Session {
             self.wrong(&format!("it could not be called: what leads back to it cannot be kept: {error}"));
             return false;
         }
-        let run = self.follow(server, &kept, Start::Begin { begin: begin(&kept), again: offer.idempotent }, None);
+        let run =
+            self.follow(server, &kept, Start::Begin { begin: begin(&kept), again: offer.idempotent }, None);
         if let Some(run) = self.runs.get(&run) {
             self.screen.show(&Shown::Run(&run.who, Event::Begun), true);
         }
@@ -442,7 +453,9 @@ impl Session {
         match news {
             News::Kept(handle) => {
                 run.kept = true;
-                if run.task.is_none() && let Some(task) = &handle.task {
+                if run.task.is_none()
+                    && let Some(task) = &handle.task
+                {
                     show(Event::Task(task));
                 }
                 run.task = handle.task.clone().or(run.task.take());
@@ -494,10 +507,14 @@ impl Session {
                 Err(error @ (PeerError::Cut(_) | PeerError::Unreachable { .. } | PeerError::Busy { .. })) => {
                     show(Event::Waiting(&error.to_string()));
                 }
-                Err(error) => screen.show(&Shown::Wrong(&format!("the answer was not taken: {error}")), watched),
+                Err(error) => {
+                    screen.show(&Shown::Wrong(&format!("the answer was not taken: {error}")), watched)
+                }
             },
             News::Canceled(Ok(())) => {}
-            News::Canceled(Err(error)) => screen.show(&Shown::Wrong(&format!("it was not canceled: {error}")), watched),
+            News::Canceled(Err(error)) => {
+                screen.show(&Shown::Wrong(&format!("it was not canceled: {error}")), watched)
+            }
             News::Ended(ended) => {
                 show(Event::Ended(&ended, run.begun.elapsed()));
                 book.forget(&run.id);
@@ -560,13 +577,18 @@ impl Session {
     fn vocabulary(&self) -> Vocabulary {
         let offers = servers::names(&self.servers).into_iter().map(|(name, _, offer)| {
             let schema = offer.input_schema.as_ref();
-            let arguments = schema.map(|schema| fields(schema).iter().map(|field| {
-                let choices = match field.kind() {
-                    "boolean" => vec!["true".to_owned(), "false".to_owned()],
-                    _ => field.choices(),
-                };
-                (field.name.to_owned(), choices)
-            }).collect());
+            let arguments = schema.map(|schema| {
+                fields(schema)
+                    .iter()
+                    .map(|field| {
+                        let choices = match field.kind() {
+                            "boolean" => vec!["true".to_owned(), "false".to_owned()],
+                            _ => field.choices(),
+                        };
+                        (field.name.to_owned(), choices)
+                    })
+                    .collect()
+            });
             (name, arguments.unwrap_or_default())
         });
         let runs = self.runs.values().filter(|run| run.ended.is_none());

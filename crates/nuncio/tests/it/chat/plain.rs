@@ -7,7 +7,9 @@ use crate::command::{self, Ran};
 
 fn run(world: &World, flags: &[&str], input: &str) -> Ran {
     let mut chat = command::nuncio_in(world.dir.path());
-    chat.args(["chat", "--server", &world.address(), "--state"]).arg(world.dir.path().join("state")).args(flags);
+    chat.args(["chat", "--server", &world.address(), "--state"])
+        .arg(world.dir.path().join("state"))
+        .args(flags);
     command::run_with_input(&mut chat, input)
 }
 
@@ -16,7 +18,10 @@ fn lines_are_commands_and_answers() {
     let world = World::new(Way::A2a, "20ms");
     let ran = run(&world, &[], "travel_agent Lisbon\nd\ny\nby the window\necho hello\n").exits(0);
     let text = &ran.stdout;
-    assert!(text.contains("[1 travel_agent] asks: Please confirm the price of $1200 for your trip to Lisbon.\n"), "{text}");
+    assert!(
+        text.contains("[1 travel_agent] asks: Please confirm the price of $1200 for your trip to Lisbon.\n"),
+        "{text}"
+    );
     assert!(text.contains("Asked by: travel_agent"), "{text}");
     assert!(text.contains("\"notes\": \"by the window\""), "{text}");
     assert!(text.contains("[2 echo] completed in"), "{text}");
@@ -55,7 +60,8 @@ fn programs_get_one_object_a_line() {
     let world = World::new(Way::A2a, "20ms");
     let ran = run(&world, &["-o", "json", "-c", "travel_agent destination=Rome"], "y\n\n").exits(0);
     let events = ran.json_lines();
-    let of = |kind: &str| events.iter().filter(|event| event["event"] == kind).cloned().collect::<Vec<Value>>();
+    let of =
+        |kind: &str| events.iter().filter(|event| event["event"] == kind).cloned().collect::<Vec<Value>>();
     assert_eq!(of("server")[0]["state"], "up");
     assert_eq!(of("begun")[0]["offer"], "travel_agent");
     assert_eq!(of("question")[0]["question"]["ask"]["form"]["schema"]["required"], json!(["confirm"]));
@@ -90,7 +96,16 @@ fn two_servers_may_offer_the_same() {
 fn a_task_of_somebody_else_is_followed_and_canceled() {
     let world = World::new(Way::A2a, "20ms");
     let mut send = command::nuncio_in(world.dir.path());
-    let ran = command::run(send.args(["send", "-a", world.server.url(), "--agent", "travel_agent", "Lisbon", "-o", "json"]));
+    let ran = command::run(send.args([
+        "send",
+        "-a",
+        world.server.url(),
+        "--agent",
+        "travel_agent",
+        "Lisbon",
+        "-o",
+        "json",
+    ]));
     let task = ran.exits(0).json()["task"]["id"].as_str().unwrap().to_owned();
     let ran = run(&world, &[], &format!("tasks\nattach {task}\ny\n\n")).exits(0);
     assert!(ran.stdout.contains("input-required"), "{}", ran.stdout);
