@@ -140,13 +140,12 @@ impl Flags {
             let dial = place.dial(authorizer.clone());
             servers.push(Server {
                 name: place.name(&mut taken),
-                place: place.shown(),
                 peer: watch::Sender::new(None),
                 offers: vec![],
                 away: None,
                 known: false,
                 _touch: servers::keep(number, dial, place.is_url(), tell_servers.clone()),
-                base: place.base(),
+                at: place.clone(),
                 authorizer,
             });
         }

@@ -1,6 +1,7 @@
 //! `nuncio chat` in a real terminal: whole conversations, left in the middle and killed in the middle, here and at
 //! the server. Whatever happens, what was called runs once.
 
+mod editing;
 mod plain;
 mod terminal;
 
@@ -17,8 +18,12 @@ const STEP: &str = "400ms";
 /// How a server is spoken to.
 #[derive(Clone, Copy)]
 enum Way {
+    /// By the address of the server, where its cards are.
     A2a,
+    /// By the address of its MCP endpoint.
     Mcp,
+    /// By its data folder, as a person would: nothing is said.
+    Local,
 }
 
 /// A server and a folder for what chat keeps.
@@ -38,12 +43,15 @@ impl World {
     fn address(&self) -> String {
         match self.way {
             Way::A2a => self.server.url().to_owned(),
-            Way::Mcp => format!("{}/mcp", self.server.url()),
+            Way::Mcp | Way::Local => format!("{}/mcp", self.server.url()),
         }
     }
 
     fn chat(&self) -> Terminal {
-        Terminal::start(self.dir.path(), &["--server", &self.address()])
+        match self.way {
+            Way::Local => Terminal::start(self.dir.path(), &["--data", "data"]),
+            Way::A2a | Way::Mcp => Terminal::start(self.dir.path(), &["--server", &self.address()]),
+        }
     }
 
     /// The tasks that the server has, with their states.
@@ -75,14 +83,14 @@ impl World {
         chat.command(agent);
         match self.way {
             Way::A2a => chat.expect("message: "),
-            Way::Mcp => chat.expect("default: "),
+            Way::Mcp | Way::Local => chat.expect("default: "),
         }
         chat.line("");
     }
 }
 
-/// Every story is told over both protocols.
-macro_rules! over_both {
+/// Every story is told over every way to a server.
+macro_rules! every_way {
     ($($story:ident),* $(,)?) => {
         mod a2a {
             $(#[test] fn $story() { super::$story(super::Way::A2a); })*
@@ -90,10 +98,13 @@ macro_rules! over_both {
         mod mcp {
             $(#[test] fn $story() { super::$story(super::Way::Mcp); })*
         }
+        mod local {
+            $(#[test] fn $story() { super::$story(super::Way::Local); })*
+        }
     };
 }
 
-over_both!(
+every_way!(
     a_whole_conversation,
     left_before_the_question,
     left_at_the_question,
@@ -125,10 +136,10 @@ fn a_whole_conversation(way: Way) {
     chat.line("y");
     chat.expect("Notes (Anything the booking should say.)");
     chat.line("a window seat");
-    chat.expect("completed in");
     chat.expect("Trip to Lisbon booked for $1200");
+    chat.expect("completed in");
     chat.command("research_agent topic=tides");
-    if let Way::Mcp = way {
+    if let Way::Mcp | Way::Local = way {
         chat.expect("asks: Please summarize the key findings of research on: tides");
         chat.expect("Who answers? [t: I write it, n: refuse, !c]: ");
         chat.line("t");

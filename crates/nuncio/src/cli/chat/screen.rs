@@ -89,7 +89,7 @@ impl Screen {
         if let Shown::Run(who, Event::Progress(progress)) = shown {
             return self.progress(who, progress, watched);
         }
-        if let Shown::Run(who, Event::Ended(..) | Event::Lost(_) | Event::Detached) = shown {
+        if let Shown::Run(who, Event::Ended(..) | Event::Lost(_) | Event::Detached(_)) = shown {
             self.unbar(who.run);
         }
         let lines = self.lines.of(shown);
