@@ -270,12 +270,6 @@ pub trait Peer: Send + Sync + 'static {
     /// back to it.
     async fn resume(&self, handle: &Handle) -> Result<Call, PeerError>;
 
-    /// What leads back to a task that somebody began, by its id: to all that it said from its beginning, as far as
-    /// the protocol knows it. [`PeerError::Unsupported`] where tasks are not found by their ids.
-    async fn handle(&self, task: &str) -> Result<Handle, PeerError> {
-        Err(PeerError::Unsupported(format!("task {task} cannot be found by its id here")))
-    }
-
     /// Lets go of connections and child processes. Calls that go on end with an error.
     async fn close(&self);
 }

@@ -80,6 +80,23 @@ impl A2aPeer {
         Self { url, options: Arc::new(options), found: Mutex::default() }
     }
 
+    /// What leads back to a task that somebody began, by its id: to all that it said from its beginning, where the
+    /// agent has cursors; else to where it stands.
+    pub async fn task(&self, task: &str) -> Result<Handle, PeerError> {
+        let found = match self.found() {
+            Some(found) => found,
+            None => self.find().await?,
+        };
+        let mut first = None;
+        for agent in &found.agents {
+            match call::handle_of(&self.line(Arc::clone(agent)), task).await {
+                Ok(handle) => return Ok(handle),
+                Err(error) => drop(first.get_or_insert(error)),
+            }
+        }
+        Err(first.unwrap_or_else(|| PeerError::Gone(format!("{} has no agents", self.address()))))
+    }
+
     /// Looks who is there now.
     async fn find(&self) -> Result<Arc<Found>, PeerError> {
         let found = Arc::new(agents::find(&self.url, &self.options).await?);

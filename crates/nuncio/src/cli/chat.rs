@@ -4,6 +4,7 @@
 //! servers and runs, `book` keeps what leads back to runs; `draw` says how things look, `screen` and `input` are the
 //! terminal.
 
+mod above;
 mod arguments;
 mod book;
 mod command;
@@ -37,6 +38,7 @@ use tokio::{
 };
 
 use self::{
+    above::Above,
     book::Book,
     connecting::Place,
     draw::{Shown, level_name},
@@ -138,13 +140,12 @@ impl Flags {
             let dial = place.dial(authorizer.clone());
             servers.push(Server {
                 name: place.name(&mut taken),
-                place: place.shown(),
                 peer: watch::Sender::new(None),
                 offers: vec![],
                 away: None,
                 known: false,
                 _touch: servers::keep(number, dial, place.is_url(), tell_servers.clone()),
-                base: place.base(),
+                at: place.clone(),
                 authorizer,
             });
         }
@@ -177,8 +178,9 @@ impl Flags {
             let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
             let colour = set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
             // A terminal that cannot be edited on is read line by line.
-            return Ok(match Input::terminal(state.join("history")) {
-                Ok((input, above)) => (Screen::terminal(self.log, colour, Some(above)), input),
+            let above = Above::default();
+            return Ok(match Input::terminal(state.join("history"), above.clone()) {
+                Ok(input) => (Screen::terminal(self.log, colour, above), input),
                 Err(_) => (Screen::plain(self.log), Input::plain()),
             });
         }

@@ -5,6 +5,7 @@
 
 mod batch_crash;
 mod caller;
+mod chat;
 mod client;
 mod cluster;
 mod command;

@@ -96,6 +96,19 @@ enum Source {
     Over,
 }
 
+/// What leads back to a task from its beginning, where the agent knows it.
+pub(super) async fn handle_of(line: &Line, task: &str) -> Result<Handle, PeerError> {
+    let found = line.get(task).await.map_err(peer_error)?;
+    let standing = Standing {
+        task: Some(found.id),
+        context: found.context,
+        cursor: line.has_cursors().then(|| BEGINNING.to_owned()),
+        ..Standing::default()
+    };
+    let state = serde_json::to_value(&standing).unwrap_or_default();
+    Ok(Handle { offer: line.agent.offer.name.clone(), task: standing.task, state })
+}
+
 /// Drives a call in the background.
 pub(super) fn follow(feed: Feed) -> Call {
     let (call, driver) = Call::new();

@@ -10,6 +10,7 @@ use nuncio_client::{
 use nuncio_engine::{Message, Role, State};
 use nuncio_wire::a2a::List;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
@@ -119,7 +120,7 @@ impl Session {
                 (None, false) => "not heard of yet",
                 (Some(_), _) => "away",
             };
-            let address = peer.as_ref().map_or_else(|| server.place.clone(), |peer| peer.address());
+            let address = peer.as_ref().map_or_else(|| server.at.shown(), |peer| peer.address());
             let count = server.offers.len();
             table.row([server.name.clone(), speaks.into(), state.into(), count.to_string(), address.clone()]);
             listed.push(json!({ "server": server.name, "speaks": speaks, "state": state, "address": address, "why": server.away, "offers": count }));
@@ -178,38 +179,44 @@ impl Session {
 
     /// `attach`: comes back to a run, or to a task. Whether it was left by Ctrl+C.
     pub(super) async fn attach(&mut self, id: &str) -> bool {
-        let known =
-            self.runs.values().find(|run| run.who.run.to_string() == id || run.task.as_deref() == Some(id));
-        if let Some(run) = known {
-            let (number, server, message) = (run.who.run, run.server, run.id.clone());
-            if run.follower.is_none() {
-                let kept = self.books[server].runs().iter().find(|kept| kept.input.id == message).cloned();
-                let Some((kept, handle)) =
-                    kept.and_then(|kept| kept.handle.clone().map(|handle| (kept, handle)))
-                else {
-                    let text = format!("run {number} is over: there is nothing to come back to");
-                    self.wrong(&text);
+        let is_meant = |run: &&Run| run.who.run.to_string() == id || run.task.as_deref() == Some(id);
+        let Some(run) = self.runs.values().find(is_meant) else { return self.attach_task(id, None).await };
+        let (number, server, task) = (run.who.run, run.server, run.task.clone());
+        if run.follower.is_none() {
+            let kept = self.books[server].runs().iter().find(|kept| kept.input.id == run.id).cloned();
+            let handle = kept.as_ref().and_then(|kept| kept.handle.clone());
+            match (run.ended, kept.zip(handle), task) {
+                (_, Some((kept, handle)), _) => {
+                    drop(self.follow(server, &kept, Start::Resume(handle), Some(number)))
+                }
+                (None, None, Some(task)) => return self.attach_task(&task, Some(number)).await,
+                (Some(_), None, _) | (None, None, None) => {
+                    self.wrong(&format!("run {number} is over: there is nothing to come back to"));
                     return false;
-                };
-                self.follow(server, &kept, Start::Resume(handle), Some(number));
+                }
             }
-            return self.watch(BTreeSet::from([number])).await;
         }
-        // A task that somebody else began, or this caller elsewhere.
+        self.watch(BTreeSet::from([number])).await
+    }
+
+    /// Follows a task that somebody else began, or this caller elsewhere. It is nothing that this program called, so
+    /// that the next start does not come back to it.
+    async fn attach_task(&mut self, id: &str, number: Option<u32>) -> bool {
         let mut why = vec![];
         for server in 0..self.servers.len() {
-            let Some(peer) = self.servers[server].peer.borrow().clone() else { continue };
-            match peer.handle(id).await {
-                Ok(handle) => {
+            let found = self.servers[server].find_task(id).await;
+            match found {
+                Ok((peer, handle)) => {
                     let input = Message::of(Uuid::now_v7().to_string(), Role::User, vec![]);
-                    let begun = jiff::Timestamp::now().as_millisecond();
-                    let kept =
-                        Kept { offer: handle.offer.clone(), input, handle: Some(handle.clone()), begun };
-                    if let Err(error) = self.books[server].add(kept.clone()) {
-                        self.wrong(&format!("what leads back to it cannot be kept: {error}"));
-                        return false;
-                    }
-                    let run = self.follow(server, &kept, Start::Resume(handle), None);
+                    // Which of several agents it belongs to is not said.
+                    let offer = if self.servers[server].offers.len() == 1 {
+                        handle.offer.clone()
+                    } else {
+                        "task".into()
+                    };
+                    let kept = Kept { offer, input, handle: Some(handle.clone()), begun: 0 };
+                    let (_, peer) = watch::channel(Some(peer));
+                    let run = self.follow_on(peer, server, &kept, Start::Resume(handle), number);
                     return self.watch(BTreeSet::from([run])).await;
                 }
                 Err(error) => why.push(format!("{}: {error}", self.servers[server].name)),
@@ -460,8 +467,9 @@ fn memory_text(tool: &str, answer: &Value) -> String {
 
 /// A client of the tasks of a server.
 async fn client(server: &Server) -> Result<A2aClient, String> {
-    let base = server.base.as_ref().ok_or("a program keeps no tasks that could be listed")?;
-    let (at, http) = (CardReference::parse(base).map_err(|error| error.to_string())?, HttpOptions::default());
+    let base = server.at.base().ok_or("a program keeps no tasks that could be listed")?;
+    let (at, http) =
+        (CardReference::parse(&base).map_err(|error| error.to_string())?, HttpOptions::default());
     let card = fetch_card(&at, &http).await.map_err(|error| error.to_string())?.value;
     let bearer = server.token().await;
     let credentials = Credentials { bearer, ..Credentials::default() };
@@ -470,7 +478,7 @@ async fn client(server: &Server) -> Result<A2aClient, String> {
 
 /// A client of the tools of a server.
 async fn tools(server: &Server) -> Result<ToolClient, String> {
-    let base = server.base.as_ref().ok_or("a program has no memory bank")?;
+    let base = server.at.base().ok_or("a program has no memory bank")?;
     let bearer = server.token().await;
     let options = ToolOptions { bearer, ..ToolOptions::default() };
     ToolClient::new(&format!("{base}/mcp"), options).map_err(|error| error.to_string())

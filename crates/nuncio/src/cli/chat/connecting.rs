@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use nuncio::data_dir::Published;
 use nuncio_client::{
     auth::{Authorizer, Bearer},
-    peer::{self, Connect, PeerError, Program},
+    peer::{self, Connect, PeerError, Program, Protocol},
 };
+use nuncio_wire::mcp::Version;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
@@ -156,11 +157,15 @@ impl Place {
         let place = self.clone();
         Arc::new(move || {
             let place = place.clone();
-            let options = Connect { authorizer: authorizer.clone(), ..Connect::default() };
+            let mut options = Connect { authorizer: authorizer.clone(), ..Connect::default() };
             Box::pin(async move {
                 let there = match place {
                     // All that a server has is at its MCP endpoint: agents, questions to models, logs, tools.
                     Self::Local(data) => {
+                        // In the last revision with sessions a call tells how far it is and what it logs, and is found
+                        // again by its stream; in the next one a task tells neither.
+                        options.protocol = Some(Protocol::Mcp);
+                        options.revision = Some(Version::V2025_11_25.name().to_owned());
                         let text = format!("{}/mcp", address(&data));
                         let no_url = |error: url::ParseError| PeerError::Unreachable {
                             at: text.clone(),

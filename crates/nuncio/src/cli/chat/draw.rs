@@ -46,7 +46,8 @@ pub(super) enum Event<'a> {
     Resumed,
     /// The task's id is known.
     Task(&'a str),
-    Detached,
+    /// It was let go. Whether the next start comes back to it.
+    Detached(bool),
     Progress(&'a Progress),
     Log(&'a LogLine),
     Artifact(&'a ArtifactChunk),
@@ -123,10 +124,10 @@ impl Lines {
             Event::Begun | Event::Artifact(_) => return vec![],
             Event::Resumed => look.dim(&format!("taken up again on {}", plain(&who.server))),
             Event::Task(task) => look.dim(&format!("task {}", plain(task))),
-            Event::Detached => look.dim(&format!(
-                "goes on without you; `attach {}` comes back to it, and so does the next start",
-                who.run
-            )),
+            Event::Detached(kept) => {
+                let start = if *kept { ", and so does the next start" } else { "" };
+                look.dim(&format!("goes on without you; `attach {}` comes back to it{start}", who.run))
+            }
             Event::Progress(progress) => measure(progress),
             Event::Log(line) => {
                 let colour = if line.level >= Level::Error {
@@ -156,7 +157,7 @@ impl Lines {
             Event::Lost(why) => look.painted("31", &format!("lost: {}", plain(why))),
         };
         let mut lines = match event {
-            Event::Ended(..) | Event::Lost(_) | Event::Detached | Event::Asks(_) => self.close(who.run),
+            Event::Ended(..) | Event::Lost(_) | Event::Detached(_) | Event::Asks(_) => self.close(who.run),
             _ => vec![],
         };
         let mut parts = line.split('\n');
@@ -222,7 +223,7 @@ pub(super) fn object(shown: &Shown<'_>) -> Value {
                 Event::Begun => json!({ "event": "begun" }),
                 Event::Resumed => json!({ "event": "resumed" }),
                 Event::Task(task) => json!({ "event": "task", "task": task }),
-                Event::Detached => json!({ "event": "detached" }),
+                Event::Detached(_) => json!({ "event": "detached" }),
                 Event::Progress(progress) => json!({
                     "event": "progress",
                     "done": progress.done,

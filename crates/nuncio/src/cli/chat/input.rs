@@ -10,12 +10,20 @@ use std::{
 
 use nuncio_engine::redact::Redactor;
 use rustyline::{
-    CompletionType, Config, Context, Editor, ExternalPrinter as _, Helper, completion::Completer,
-    error::ReadlineError, highlight::Highlighter, hint::Hinter, history::FileHistory, validate::Validator,
+    CompletionType, Config, Context, Editor, Helper,
+    completion::Completer,
+    error::ReadlineError,
+    highlight::{CmdKind, Highlighter},
+    hint::Hinter,
+    history::FileHistory,
+    validate::Validator,
 };
 use tokio::sync::mpsc;
 
-use super::complete::{Vocabulary, complete};
+use super::{
+    above::Above,
+    complete::{Vocabulary, complete},
+};
 
 /// Lines that are remembered.
 const MOST_HISTORY: usize = 1000;
@@ -94,9 +102,8 @@ impl Input {
         Self { wanted, typed }
     }
 
-    /// A terminal: lines are edited, remembered in a file, and completed. What is sent to the channel appears above
-    /// the line that is edited.
-    pub(super) fn terminal(history: PathBuf) -> Result<(Self, channel::Sender<String>), ReadlineError> {
+    /// A terminal: lines are edited, remembered in a file, and completed.
+    pub(super) fn terminal(history: PathBuf, above: Above) -> Result<Self, ReadlineError> {
         let config = Config::builder()
             .auto_add_history(false)
             .history_ignore_space(true)
@@ -104,13 +111,9 @@ impl Input {
             .completion_type(CompletionType::List)
             .build();
         let mut editor: Editor<Words, FileHistory> = Editor::with_config(config)?;
-        editor.set_helper(Some(Words::default()));
+        editor.set_helper(Some(Words { vocabulary: Vocabulary::None, above: above.clone() }));
         // At the first start there is none.
         let _ = editor.load_history(&history);
-        let mut printer = editor.create_external_printer()?;
-        let (above, lines) = channel::channel::<String>();
-        // A thread of its own: the editor takes one text at a time, and none once it has a line.
-        thread::spawn(move || lines.into_iter().try_for_each(|text| printer.print(text)));
         let (wanted, wants) = channel::channel::<Wanted>();
         let (send, typed) = mpsc::unbounded_channel();
         thread::spawn(move || {
@@ -119,7 +122,10 @@ impl Input {
                 if let Some(words) = editor.helper_mut() {
                     words.vocabulary = vocabulary;
                 }
-                let typed = match editor.readline(&prompt) {
+                above.begin(&prompt);
+                let typed = editor.readline(&prompt);
+                above.end();
+                let typed = match typed {
                     Ok(line) => Typed::Line(line),
                     Err(ReadlineError::Interrupted) => Typed::Interrupted,
                     Err(_) => Typed::End,
@@ -137,14 +143,14 @@ impl Input {
                 }
             }
         });
-        Ok((Self { wanted, typed }, above))
+        Ok(Self { wanted, typed })
     }
 }
 
-/// Completes words.
-#[derive(Default)]
+/// Completes words, and remembers what is edited.
 struct Words {
     vocabulary: Vocabulary,
+    above: Above,
 }
 
 impl Completer for Words {
@@ -155,10 +161,23 @@ impl Completer for Words {
     }
 }
 
+/// Hints nothing: it is where the editor says what the line has become.
 impl Hinter for Words {
     type Hint = String;
+
+    fn hint(&self, line: &str, at: usize, _: &Context<'_>) -> Option<String> {
+        self.above.edited(line, at);
+        None
+    }
 }
 
-impl Highlighter for Words {}
+/// The same for strokes that only move the cursor.
+impl Highlighter for Words {
+    fn highlight_char(&self, line: &str, at: usize, _: CmdKind) -> bool {
+        self.above.edited(line, at);
+        false
+    }
+}
+
 impl Validator for Words {}
 impl Helper for Words {}

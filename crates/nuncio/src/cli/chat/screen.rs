@@ -6,14 +6,16 @@
 use std::{
     collections::{BTreeMap, HashMap},
     io::{self, Write as _},
-    sync::mpsc::Sender,
     time::{Duration, Instant},
 };
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nuncio_engine::event::{Level, Progress};
 
-use super::draw::{Event, Lines, Look, Shown, Who, measure, object, percent};
+use super::{
+    above::Above,
+    draw::{Event, Lines, Look, Shown, Who, measure, object, percent},
+};
 use crate::cli::text::plain;
 
 /// How often one run's progress is a line, where there are no bars.
@@ -43,13 +45,13 @@ struct Terminal {
     bars: MultiProgress,
     shown: BTreeMap<u32, ProgressBar>,
     /// Shows lines above the one that is edited.
-    above: Option<Sender<String>>,
+    above: Above,
     editing: bool,
 }
 
 impl Screen {
     /// A terminal; `above` shows lines while one is edited.
-    pub(super) fn terminal(level: Level, colour: bool, above: Option<Sender<String>>) -> Self {
+    pub(super) fn terminal(level: Level, colour: bool, above: Above) -> Self {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
         let terminal = Terminal { bars, shown: BTreeMap::new(), above, editing: false };
         Self::new(Kind::Terminal(terminal), level, colour)
@@ -87,7 +89,7 @@ impl Screen {
         if let Shown::Run(who, Event::Progress(progress)) = shown {
             return self.progress(who, progress, watched);
         }
-        if let Shown::Run(who, Event::Ended(..) | Event::Lost(_) | Event::Detached) = shown {
+        if let Shown::Run(who, Event::Ended(..) | Event::Lost(_) | Event::Detached(_)) = shown {
             self.unbar(who.run);
         }
         let lines = self.lines.of(shown);
@@ -142,10 +144,7 @@ impl Screen {
         }
         let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
         let written = match &self.kind {
-            Kind::Terminal(terminal) if terminal.editing => match &terminal.above {
-                Some(above) => above.send(text).map_err(io::Error::other),
-                None => write(&text),
-            },
+            Kind::Terminal(terminal) if terminal.editing => terminal.above.print(&text),
             Kind::Terminal(terminal) => terminal.bars.suspend(|| write(&text)),
             Kind::Plain | Kind::Json => write(&text),
         };

@@ -3,8 +3,9 @@
 use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use nuncio_client::{
+    a2a::{A2aOptions, A2aPeer},
     auth::Authorizer,
-    peer::{Offer, Peer, PeerError},
+    peer::{Handle, Offer, Peer, PeerError},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -12,6 +13,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 use url::Url;
+
+use super::connecting::Place;
 
 /// How often a server is looked at while all is well.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -121,8 +124,6 @@ async fn watch(
 pub(super) struct Server {
     /// Short, and its own.
     pub(super) name: String,
-    /// What was given.
-    pub(super) place: String,
     pub(super) peer: watch::Sender<Option<Arc<dyn Peer>>>,
     pub(super) offers: Vec<Offer>,
     /// Why it is away, if it is.
@@ -131,8 +132,8 @@ pub(super) struct Server {
     pub(super) known: bool,
     /// Dropped with it.
     pub(super) _touch: Touch,
-    /// Where it is, without the path of its MCP endpoint; nowhere, where it is a program.
-    pub(super) base: Option<String>,
+    /// Where it is.
+    pub(super) at: Place,
     /// Who we are to it.
     pub(super) authorizer: Option<Arc<dyn Authorizer>>,
 }
@@ -140,8 +141,18 @@ pub(super) struct Server {
 impl Server {
     /// What it is shown.
     pub(super) async fn token(&self) -> Option<String> {
-        let url = Url::parse(self.base.as_deref()?).ok()?;
+        let url = Url::parse(&self.at.base()?).ok()?;
         self.authorizer.as_ref()?.token(&url).await
+    }
+
+    /// What leads to a task by its id. Tasks are spoken of in A2A, whatever else a server speaks.
+    pub(super) async fn find_task(&self, id: &str) -> Result<(Arc<dyn Peer>, Handle), PeerError> {
+        let none = || PeerError::Unsupported("a program has no tasks that are found by their ids".into());
+        let url = self.at.base().and_then(|base| Url::parse(&base).ok()).ok_or_else(none)?;
+        let options = A2aOptions { authorizer: self.authorizer.clone(), ..A2aOptions::default() };
+        let peer = A2aPeer::new(url, options);
+        let handle = peer.task(id).await?;
+        Ok((Arc::new(peer), handle))
     }
 }
 

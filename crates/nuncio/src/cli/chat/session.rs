@@ -24,7 +24,7 @@ use super::{
     command::{self, Command},
     complete::Vocabulary,
     draw::{Event, Shown, Who, said},
-    follower::{Follower, News, Start},
+    follower::{Current, Follower, News, Start},
     input::{Input, Typed, Wanted},
     questions::Asked,
     sampling::Sampling,
@@ -231,7 +231,8 @@ impl Session {
         if run.kept {
             run.follower = None;
             self.questions.retain(|(asking, _)| *asking != number);
-            self.screen.show(&Shown::Run(&run.who, Event::Detached), false);
+            let is_kept = self.books[run.server].runs().iter().any(|kept| kept.input.id == run.id);
+            self.screen.show(&Shown::Run(&run.who, Event::Detached(is_kept)), false);
         } else {
             self.screen.unbar(number);
             let text = format!(
@@ -382,10 +383,22 @@ impl Session {
 
     /// Follows a run.
     pub(super) fn follow(&mut self, server: usize, kept: &Kept, start: Start, number: Option<u32>) -> u32 {
+        let peer = self.servers[server].peer.subscribe();
+        self.follow_on(peer, server, kept, start, number)
+    }
+
+    /// The same, on a peer of its own.
+    pub(super) fn follow_on(
+        &mut self,
+        peer: Current,
+        server: usize,
+        kept: &Kept,
+        start: Start,
+        number: Option<u32>,
+    ) -> u32 {
         let number = number.unwrap_or_else(|| self.runs.keys().last().map_or(1, |last| last + 1));
         let who = Who { run: number, offer: kept.offer.clone(), server: self.servers[server].name.clone() };
-        let follower =
-            Follower::start(self.servers[server].peer.subscribe(), number, start, self.news.tell.clone());
+        let follower = Follower::start(peer, number, start, self.news.tell.clone());
         let run = Run {
             who,
             server,
@@ -427,7 +440,7 @@ impl Session {
                 ("away", format!("away, it is tried again: {error}"))
             }
         };
-        let (name, address) = (server.name.clone(), server.place.clone());
+        let (name, address) = (server.name.clone(), server.at.shown());
         self.screen.show(&Shown::Server { name: &name, address: &address, state, text: &text }, false);
         if state != "away" && was_known && self.resumes {
             self.take_up(number);
