@@ -166,6 +166,30 @@ def everything_asks(place, version):
     equal(of(happened, "ended")[0]["state"], "completed")
 
 
+def everything_link(place, version):
+    happened = tool(place, "trigger-url-elicitation", {"url": "https://example.com/there", "message": "Go there."},
+                    *answers({}), version=version)
+    equal(of(happened, "asks")[0]["ask"], {"authorization": {"url": "https://example.com/there"}})
+    equal(of(happened, "ended")[0]["state"], "completed")
+
+
+def everything_task(place, version):
+    """A task that asks; its words on the way come by its status."""
+    happened = tool(place, "simulate-research-query", {"topic": "peers", "ambiguous": True},
+                    *answers({"interpretation": "technical"}), version=version)
+    assert any("task" in kept for kept in of(happened, "kept")), happened
+    assert len(of(happened, "said")) > 2, happened
+    assert "technical" in text(happened), happened
+
+
+def everything_task_taken_up(place, version):
+    """The process dies when the task asks, and another one goes on with it."""
+    left = tool(place, "simulate-research-query", {"topic": "peers", "ambiguous": True}, "--leave", "asks",
+                version=version, leaves=True)
+    happened = call(place, "--handle", json.dumps(of(left, "kept")[-1]), *answers({"interpretation": "technical"}))
+    assert "technical" in text(happened), happened
+
+
 def everything_requests(place, version):
     listed = call(place, "--request", "resources/list", version=version)
     assert listed[0][1]["resources"], listed
@@ -173,7 +197,8 @@ def everything_requests(place, version):
     assert prompt[0][1]["messages"], prompt
 
 
-REFERENCE = (everything_tools, everything_long, everything_content, everything_asks, everything_requests)
+REFERENCE = (everything_tools, everything_long, everything_content, everything_asks, everything_link,
+             everything_task, everything_requests)
 
 
 @contextlib.contextmanager
@@ -237,7 +262,7 @@ def main():
     pipes = json.dumps([str(NODE), str(EVERYTHING), "stdio"])
     failed += tell("server-everything on pipes", pipes, None, REFERENCE)
     with serving([NODE, EVERYTHING, "streamableHttp"], "/mcp") as url:
-        failed += tell("server-everything over HTTP", url, None, REFERENCE)
+        failed += tell("server-everything over HTTP", url, None, (*REFERENCE, everything_task_taken_up))
     with serving([NODE, EVERYTHING, "sse"], "/sse") as url:
         failed += tell("server-everything over HTTP+SSE", url, None, (everything_tools, everything_long))
     sys.exit(1 if failed else 0)

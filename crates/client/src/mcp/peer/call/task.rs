@@ -48,8 +48,9 @@ pub(super) struct Task {
     told: bool,
     /// Keys of questions that were answered: the server may take a moment to notice.
     pub(super) answered: HashSet<String>,
-    /// What it last said of itself.
+    /// What it last said of itself, and how often it said something else.
     said: Option<String>,
+    words: u32,
     /// Attempts to reach the server without hearing of the task.
     attempts: u32,
     /// Why `tasks/result` gave nothing.
@@ -68,6 +69,7 @@ impl Task {
             told: false,
             answered: HashSet::new(),
             said: None,
+            words: 0,
             attempts: 0,
             no_result: None,
             result: None,
@@ -193,7 +195,8 @@ impl Conversation {
         let (status, said) = (seen["status"].as_str().unwrap_or_default(), seen["statusMessage"].as_str());
         if let Some(said) = said.filter(|said| task.said.as_deref() != Some(*said) && status == "working") {
             task.said = Some(said.to_owned());
-            let message = Message::text(format!("{}-status", self.token), Role::Agent, said);
+            task.words += 1;
+            let message = Message::text(format!("{}-{}", self.token, task.words), Role::Agent, said);
             self.outbox.push_back(Happened::Said(message));
         }
         match (self.connection.version.is_stateless(), status) {
