@@ -37,6 +37,8 @@ struct Manners {
     cuts_after: Option<usize>,
     /// A task can be subscribed to.
     subscribes: bool,
+    /// A subscription begins with what happens next, and not with the task.
+    abrupt: bool,
 }
 
 struct Stranger {
@@ -191,12 +193,15 @@ async fn answer(Shared(stranger): Shared<Arc<Stranger>>, body: Bytes) -> Respons
                 false => plain(&result(json!({ "task": seen.task() }))),
             }
         }
+        "SubscribeToTask" if manners.abrupt => {
+            stream(&std::iter::from_fn(|| seen.happen()).map(result).collect::<Vec<_>>())
+        }
         "SubscribeToTask" if manners.subscribes && !seen.rests() => {
             stream(&events(&mut seen, manners, &result))
         }
         "GetTask" => {
             let task = seen.task();
-            if !manners.streams || !manners.subscribes {
+            if !manners.streams || !manners.subscribes || manners.abrupt {
                 seen.happen();
             }
             plain(&result(task))
@@ -247,7 +252,7 @@ fn counting() -> Vec<Value> {
 async fn a_stream_that_is_cut_at_every_event_loses_nothing() {
     for cuts_after in [Some(1), Some(2), Some(3), None] {
         for subscribes in [true, false] {
-            let manners = Manners { streams: true, cuts_after, subscribes };
+            let manners = Manners { streams: true, cuts_after, subscribes, abrupt: false };
             let (_, peer) = Stranger::start(manners, counting()).await;
             let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
             assert_eq!(story.text(), "1 2 3 4 5 6 ", "{cuts_after:?} {subscribes} {:#?}", story.all);
@@ -257,6 +262,15 @@ async fn a_stream_that_is_cut_at_every_event_loses_nothing() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn what_happens_before_a_new_subscription_is_not_lost() {
+    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, abrupt: true };
+    let (stranger, peer) = Stranger::start(manners, counting()).await;
+    let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
+    assert_eq!(story.text(), "1 2 3 4 5 6 ", "{:#?}", story.all);
+    assert_eq!(stranger.methods("SubscribeToTask"), 1);
 }
 
 #[tokio::test]
@@ -288,7 +302,7 @@ async fn a_question_in_plain_words_is_a_form_of_one_text() {
             status("COMPLETED", None),
         ];
         let (stranger, peer) =
-            Stranger::start(Manners { streams, subscribes: true, cuts_after: None }, script).await;
+            Stranger::start(Manners { streams, subscribes: true, ..Manners::default() }, script).await;
         let answer = Answer::Accept(json!({ "answer": "Lisbon" }));
         let story = call(&peer, "stranger", "book", vec![answer]).await.unwrap();
         let [question] = &story.asked[..] else { panic!("one question, not {:?}", story.asked) };
@@ -341,7 +355,7 @@ async fn a_stranger_who_may_have_heard_is_not_told_twice() {
 
 #[tokio::test]
 async fn a_handle_leads_back_without_cursors_too() {
-    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true };
+    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, abrupt: false };
     let (_, peer) = Stranger::start(manners, counting()).await;
     let mut first = within(peer.begin(begin("stranger", "count"))).await.unwrap();
     let mut story = Story::default();
