@@ -160,6 +160,7 @@ impl Flags {
             interrupts: signal(SignalKind::interrupt()).map_err(CliError::Runtime)?,
             news: Inbox { servers: servers_news, runs: runs_news, tell },
             watched: BTreeSet::new(),
+            asking: None,
             failed: false,
             resumes: !is_one,
             tasks: vec![],

@@ -187,8 +187,9 @@ impl Session {
             let handle = kept.as_ref().and_then(|kept| kept.handle.clone());
             match (run.ended, kept.zip(handle), task) {
                 (_, Some((kept, handle)), _) => {
-                    drop(self.follow(server, &kept, Start::Resume(handle), Some(number)))
+                    self.follow(server, &kept, Start::Resume(handle), Some(number));
                 }
+
                 (None, None, Some(task)) => return self.attach_task(&task, Some(number)).await,
                 (Some(_), None, _) | (None, None, None) => {
                     self.wrong(&format!("run {number} is over: there is nothing to come back to"));

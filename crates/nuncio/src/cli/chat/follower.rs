@@ -80,7 +80,7 @@ impl Follower {
     /// number.
     pub(super) fn start(peer: Current, run: u32, start: Start, tell: mpsc::Sender<(u32, News)>) -> Self {
         let (orders, wanted) = mpsc::unbounded_channel();
-        let following = Following { peer, run, tell, wanted, unsent: vec![] };
+        let following = Following { peer, run, tell, wanted, unsent: vec![], moved: false };
         Self { orders, task: tokio::spawn(following.run(start)) }
     }
 
@@ -108,6 +108,8 @@ struct Following {
     wanted: mpsc::UnboundedReceiver<Order>,
     /// Answers that the server may not have: they are sent again when the same is asked again.
     unsent: Vec<(Question, Answer)>,
+    /// Whether something happened since the last answer: then what is asked is asked anew.
+    moved: bool,
 }
 
 impl Following {
@@ -169,6 +171,7 @@ impl Following {
                     if let Order::Answer(question, answer) = &order {
                         self.unsent.retain(|(open, _)| open.id != question.id);
                         self.unsent.push((question.clone(), answer.clone()));
+                        self.moved = false;
                     }
                     // Beside what happens, so that neither waits for the other.
                     tokio::spawn(async move {
@@ -184,6 +187,7 @@ impl Following {
                     continue;
                 }
             };
+            self.moved |= !matches!(happened, Happened::Kept(_) | Happened::Asks(_) | Happened::Settled(_));
             match happened {
                 Happened::Kept(now) => {
                     *handle = Some(now.clone());
@@ -193,9 +197,9 @@ impl Following {
                 Happened::Log(line) => self.tell(News::Log(line)).await,
                 Happened::Artifact(chunk) => self.tell(News::Artifact(chunk)).await,
                 Happened::Said(message) => self.tell(News::Said(message)).await,
-                Happened::Asks(question) => match self.unsent.iter().find(|(asked, _)| *asked == question) {
-                    Some((_, answer)) => {
-                        let (orders, question, answer) = (orders.clone(), question.clone(), answer.clone());
+                Happened::Asks(question) => match self.answered(&question) {
+                    Some(answer) => {
+                        let orders = orders.clone();
                         // What became of it shows: the work goes on, or the same is asked once more.
                         tokio::spawn(async move { orders.answer(&question.id, answer).await });
                     }
@@ -210,6 +214,14 @@ impl Following {
         }
     }
 
+    /// The answer that was given already. After a cut a question may be put again, also under another id.
+    fn answered(&self, question: &Question) -> Option<Answer> {
+        let is_same = |asked: &Question| {
+            *asked == *question || (!self.moved && asked.text == question.text && asked.ask == question.ask)
+        };
+        self.unsent.iter().find(|(asked, _)| is_same(asked)).map(|(_, answer)| answer.clone())
+    }
+
     /// Waits for a server that is away. What is ordered meanwhile cannot be passed on.
     async fn pause(&mut self, wait: Duration) {
         let until = Instant::now() + wait;
@@ -220,7 +232,10 @@ impl Following {
                 Ok(()) = self.peer.changed() => return,
                 Some(order) = self.wanted.recv() => match order {
                     // It is sent when the same is asked again.
-                    Order::Answer(question, answer) => self.unsent.push((question, answer)),
+                    Order::Answer(question, answer) => {
+                        self.unsent.push((question, answer));
+                        self.moved = false;
+                    }
                     Order::Cancel => {
                         let error = PeerError::Cut("the server is away: try again when it is back".into());
                         self.tell(News::Canceled(Err(error))).await;

@@ -53,6 +53,8 @@ pub(super) struct Session {
     pub(super) news: Inbox,
     /// The runs that somebody looks at now.
     pub(super) watched: BTreeSet<u32>,
+    /// The run whose question is on the screen.
+    pub(super) asking: Option<u32>,
     /// Whether the last thing that was asked for went wrong.
     pub(super) failed: bool,
     /// Whether what was left going on is taken up as soon as its server is there.
@@ -200,7 +202,10 @@ impl Session {
         self.watched = runs;
         let interrupted = loop {
             if let Some((run, question)) = self.questions.front().cloned() {
-                match self.ask(run, &question).await {
+                self.asking = Some(run);
+                let asked = self.ask(run, &question).await;
+                self.asking = None;
+                match asked {
                     Asked::Done => continue,
                     Asked::Left => break true,
                 }
@@ -500,6 +505,9 @@ impl Session {
                 self.questions.retain(|(asking, open)| *asking != number || open.id != question);
                 if self.questions.len() != before {
                     show(Event::Settled(&question));
+                    if self.asking == Some(number) {
+                        screen.show(&Shown::Remark("Enter goes on"), watched);
+                    }
                 }
             }
             News::Waiting(why) => {
@@ -544,6 +552,9 @@ impl Session {
     }
 
     fn over(&mut self, number: u32, ended: &Ended) {
+        if self.asking == Some(number) && self.screen.is_terminal() {
+            self.remark("nothing is asked any more: Enter goes on");
+        }
         self.questions.retain(|(asking, _)| *asking != number);
         if let Some(run) = self.runs.get_mut(&number) {
             run.follower = None;
@@ -609,12 +620,13 @@ impl Session {
         Vocabulary::Commands { offers: offers.collect(), ids: ids.chain(self.tasks.clone()).collect() }
     }
 
-    /// Lets go of everything.
+    /// Lets go of everything. Where something was left going on the connection is left as it is: to take leave of
+    /// such a server could end what goes on there.
     pub(super) async fn close(&mut self) {
         self.runs.clear();
-        for server in &self.servers {
+        for (server, book) in self.servers.iter().zip(&self.books) {
             let peer = server.peer.borrow().clone();
-            if let Some(peer) = peer {
+            if let Some(peer) = peer.filter(|_| book.runs().is_empty() || !server.at.is_url()) {
                 // A program that does not end is ended by the system.
                 let _ = timeout(Duration::from_secs(5), peer.close()).await;
             }

@@ -19,8 +19,8 @@ fn words_are_completed() {
     chat.expect("declined");
     chat.command("help l\t\t");
     chat.expect("list");
-    chat.expect("long_running_agent");
     chat.expect("log");
+    chat.expect("long_running_agent");
 }
 
 #[test]
