@@ -53,7 +53,7 @@ pub(super) async fn decide(there: &There, cx: &TaskContext) -> Result<Result<Cho
         match step.await? {
             Choice::Call(chosen) => return Ok(Ok(chosen)),
             Choice::No(why) => return Ok(Err(Outcome::rejected(why))),
-            Choice::Away(why) => return Ok(Err(Outcome::failed(why))),
+            Choice::Away(why) => return Err(AgentError::Unreachable(why)),
             Choice::Which(tools) => {
                 let schema = json!({
                     "type": "object",

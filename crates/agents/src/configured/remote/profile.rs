@@ -51,8 +51,14 @@ fn tool(offer: &Offer) -> Skill {
     Skill::new(&offer.name, name, &offer.description)
 }
 
-/// The input of an agent that has several tools.
+/// The input of an agent that has several tools: which one, and what that one takes.
 fn choice(offers: &[Offer]) -> Value {
+    let of = |offer: &Offer| {
+        let any = json!({ "type": "object" });
+        let own =
+            offer.input_schema.clone().filter(|schema| schema["type"] == "object" && stands_alone(schema));
+        json!({ "properties": { "tool": { "const": offer.name }, "arguments": own.unwrap_or(any) } })
+    };
     json!({
         "type": "object",
         "properties": {
@@ -60,5 +66,19 @@ fn choice(offers: &[Offer]) -> Value {
             "arguments": { "type": "object", "description": "What the tool takes." },
         },
         "required": ["tool"],
+        "oneOf": offers.iter().map(of).collect::<Vec<_>>(),
     })
+}
+
+/// Whether a schema means the same inside of another one: what it refers to would be looked for at the top.
+fn stands_alone(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => {
+            !members.contains_key("$ref")
+                && !members.contains_key("$dynamicRef")
+                && members.values().all(stands_alone)
+        }
+        Value::Array(items) => items.iter().all(stands_alone),
+        _ => true,
+    }
 }

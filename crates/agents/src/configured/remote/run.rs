@@ -98,7 +98,7 @@ impl Attempt<'_> {
             Begun::Live { handle, idempotent } => (handle, idempotent),
             Begun::Lost { why, idempotent } => return Ok(self.lost(why, idempotent)),
             Begun::Refused(why) => return Ok(End::Outcome(Outcome::rejected(why))),
-            Begun::Away(why) => return Ok(End::Outcome(Outcome::failed(why))),
+            Begun::Away(why) => return Err(AgentError::Unreachable(why)),
         };
         let (mut open, mut said, mut answer) = (vec![], 0, None);
         loop {
