@@ -141,7 +141,7 @@ mod tests {
     fn check(schema: Option<&Value>, rest: &str, expected: Value) {
         match (given(schema, rest), expected) {
             (Ok(Given::Arguments(found)), expected @ Value::Object(_)) => {
-                assert_eq!(Value::Object(found), expected)
+                assert_eq!(Value::Object(found), expected);
             }
             (Ok(Given::Text(found)), Value::String(expected)) => assert_eq!(found, expected),
             (Ok(Given::Nothing) | Err(_), Value::Null) => {}

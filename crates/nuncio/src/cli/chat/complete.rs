@@ -5,6 +5,9 @@ use super::{
     words::{Word, words},
 };
 
+/// A name that can be called, and its arguments with their choices.
+type Callable = (String, Vec<(String, Vec<String>)>);
+
 /// What is known while a line is edited.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Vocabulary {
@@ -16,7 +19,7 @@ pub(super) enum Vocabulary {
     /// A command is wanted.
     Commands {
         /// What can be called, with its arguments and their choices.
-        offers: Vec<(String, Vec<(String, Vec<String>)>)>,
+        offers: Vec<Callable>,
         /// Runs and tasks.
         ids: Vec<String>,
     },
@@ -61,10 +64,14 @@ pub(super) fn complete(vocabulary: &Vocabulary, line: &str, at: usize) -> (usize
     }
 }
 
-type Offers = [(String, Vec<(String, Vec<String>)>)];
-
 /// The arguments of an offer that are not there yet, or the choices of the one that is being written.
-fn arguments(offers: &Offers, name: &str, done: &[Word], start: usize, begun: &str) -> (usize, Vec<String>) {
+fn arguments(
+    offers: &[Callable],
+    name: &str,
+    done: &[Word],
+    start: usize,
+    begun: &str,
+) -> (usize, Vec<String>) {
     let Some((_, arguments)) = offers.iter().find(|(offer, _)| offer == name) else { return (start, vec![]) };
     if let Some((argument, value)) = begun.split_once('=') {
         let choices = arguments.iter().find(|(name, _)| name == argument).map(|(_, choices)| &choices[..]);

@@ -95,7 +95,7 @@ impl Session {
             if let Some(confirm) = confirmation {
                 match self.confirm(confirm).await {
                     Filled::In(_) => {
-                        drop(confirm.map(|field| content.insert(field.name.to_owned(), true.into())))
+                        drop(confirm.map(|field| content.insert(field.name.to_owned(), true.into())));
                     }
                     Filled::Details => {
                         self.tell_details(who, task, question);
@@ -111,7 +111,7 @@ impl Session {
             for field in rest {
                 match self.field(field, if confirmation.is_some() { "" } else { "; !n, !c, ?" }).await {
                     Filled::In(value) => {
-                        drop(value.map(|value| content.insert(field.name.to_owned(), value)))
+                        drop(value.map(|value| content.insert(field.name.to_owned(), value)));
                     }
                     other => {
                         ended = Some(other);
@@ -125,7 +125,7 @@ impl Session {
                 None => match arguments::check(schema, &content) {
                     Ok(()) => return Some(Answer::Accept(Value::Object(content))),
                     Err(why) => {
-                        self.screen.show(&Shown::Wrong(&format!("as a whole it does not do: {why}")), true)
+                        self.screen.show(&Shown::Wrong(&format!("as a whole it does not do: {why}")), true);
                     }
                 },
             }

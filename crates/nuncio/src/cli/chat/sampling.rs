@@ -54,7 +54,7 @@ impl Session {
             match model.complete(system, &question.text, max_tokens).await {
                 Ok(text) => {
                     self.show_text(who, &text);
-                    return Some(written(text));
+                    return Some(written(&text));
                 }
                 Err(error) => self.screen.show(&Shown::Wrong(&error.to_string()), true),
             }
@@ -73,7 +73,7 @@ impl Session {
                 ("t", _) => match self.read(Wanted { prompt: "Text: ".into(), ..Wanted::default() }).await {
                     Typed::Line(line) if line.trim() == "!n" => return Some(Answer::Decline),
                     Typed::Line(line) if line.trim() == "!c" => return Some(Answer::Cancel),
-                    Typed::Line(line) => return Some(written(line)),
+                    Typed::Line(line) => return Some(written(&line)),
                     Typed::Interrupted | Typed::End => return None,
                 },
                 ("m" | "y", Some((model, _))) => {
@@ -88,7 +88,7 @@ impl Session {
                     match self.read(Wanted { prompt: "Send it? [y, n]: ".into(), ..Wanted::default() }).await
                     {
                         Typed::Line(line) if matches!(line.trim(), "y" | "yes") => {
-                            return Some(written(text));
+                            return Some(written(&text));
                         }
                         Typed::Line(_) => {}
                         Typed::Interrupted | Typed::End => return None,
@@ -106,6 +106,6 @@ impl Session {
     }
 }
 
-fn written(text: String) -> Answer {
+fn written(text: &str) -> Answer {
     Answer::Accept(json!({ "text": text }))
 }

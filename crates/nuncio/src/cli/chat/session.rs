@@ -529,12 +529,12 @@ impl Session {
                     show(Event::Waiting(&error.to_string()));
                 }
                 Err(error) => {
-                    screen.show(&Shown::Wrong(&format!("the answer was not taken: {error}")), watched)
+                    screen.show(&Shown::Wrong(&format!("the answer was not taken: {error}")), watched);
                 }
             },
             News::Canceled(Ok(())) => {}
             News::Canceled(Err(error)) => {
-                screen.show(&Shown::Wrong(&format!("it was not canceled: {error}")), watched)
+                screen.show(&Shown::Wrong(&format!("it was not canceled: {error}")), watched);
             }
             News::Ended(ended) => {
                 show(Event::Ended(&ended, run.begun.elapsed()));
