@@ -53,7 +53,7 @@ impl TaskContext {
         let mut call = Call { until, ..self.begin_call(agent, input)? };
         let (ended, replayed) = match call.replayed()? {
             Some(ended) => (ended.map(|task| *task), true),
-            None => (call.to_end().await?, false),
+            None => (call.end().await?, false),
         };
         let end = match ended {
             // Told by the task alone, so that it is the same after a crash between the two commits.
@@ -95,7 +95,7 @@ impl Call<'_> {
     }
 
     /// Follows it to its end; the inner error says why it was not taken, which is kept.
-    async fn to_end(&mut self) -> Result<Result<Task, String>, AgentError> {
+    async fn end(&mut self) -> Result<Result<Task, String>, AgentError> {
         loop {
             match self.look().await? {
                 Ok(Some(task)) => return Ok(Ok(task)),
