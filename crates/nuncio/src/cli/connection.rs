@@ -199,9 +199,9 @@ impl Connection {
         let limit = self.timeout.unwrap_or(Duration::MAX);
         tokio::select! {
             done = tokio::time::timeout(limit, work) => {
-                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: self.seen() }))
+                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: Box::new(self.seen()) }))
             }
-            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: self.seen() }),
+            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: Box::new(self.seen()) }),
         }
     }
 }

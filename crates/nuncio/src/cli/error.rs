@@ -41,9 +41,9 @@ pub(crate) enum CliError {
     /// The card is not what the protocol requires.
     InvalidCard { at: String, problems: Vec<String> },
     /// `--timeout` expired.
-    Timeout { limit: Duration, seen: Seen },
+    Timeout { limit: Duration, seen: Box<Seen> },
     /// Ctrl-C.
-    Interrupted { seen: Seen },
+    Interrupted { seen: Box<Seen> },
     /// The operator's own interface said no.
     Admin(String),
     /// The store could not be read.

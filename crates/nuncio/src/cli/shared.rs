@@ -285,9 +285,9 @@ impl Shared {
     ) -> Result<T, CliError> {
         tokio::select! {
             done = tokio::time::timeout(limit, work) => {
-                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: self.seen.borrow().clone() }))
+                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: Box::new(self.seen.borrow().clone()) }))
             }
-            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: self.seen.borrow().clone() }),
+            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: Box::new(self.seen.borrow().clone()) }),
         }
     }
 }

@@ -72,7 +72,7 @@ async fn by_other(shared: &Shared, arguments: Value) -> Result<Value, CliError> 
     let started = shared.tools().start("plan_make", arguments).await;
     let task = match started.map_err(|error| shared.failed(error))? {
         Outcome::Task(task) => task.id,
-        Outcome::Done(called) => return Ok(document(called.structured, &called.text)),
+        Outcome::Done(called) => return Ok(document(called.structured.as_ref(), &called.text)),
     };
     shared.saw(&task);
     let mut progress = Progress::new(shared.is_json());
@@ -90,7 +90,7 @@ async fn by_other(shared: &Shared, arguments: Value) -> Result<Value, CliError> 
                 }
                 progress.show();
             }
-            TaskStatus::Completed(called) => return Ok(document(called.structured, &called.text)),
+            TaskStatus::Completed(called) => return Ok(document(called.structured.as_ref(), &called.text)),
             TaskStatus::Failed(why) => return Err(CliError::Admin(why)),
             TaskStatus::Cancelled => return Err(CliError::Admin("the task was canceled".into())),
         }
@@ -98,7 +98,7 @@ async fn by_other(shared: &Shared, arguments: Value) -> Result<Value, CliError> 
 }
 
 /// The first block of text is the file.
-fn document(plan: Option<Value>, text: &str) -> Value {
+fn document(plan: Option<&Value>, text: &str) -> Value {
     let file = match text.find("\n{\"") {
         Some(end) => &text[..=end],
         None => text,
