@@ -318,7 +318,8 @@ impl Registry {
     /// Looks at somebody now, and says why they are not worth a call. `None`: nothing speaks against it, or nobody of
     /// that name is ever probed.
     pub async fn look(self: &Arc<Self>, name: &str) -> Option<String> {
-        self.probe(name).await?;
+        // What was seen a moment ago says nothing: something has happened since.
+        self.probe_unless(name, Duration::ZERO).await?;
         self.down(name)
     }
 
@@ -338,6 +339,11 @@ impl Registry {
     /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so. One probe of somebody
     /// is made at a time, and shared by all who ask meanwhile and a moment later; it goes on when they leave.
     pub async fn probe(self: &Arc<Self>, name: &str) -> Option<Known> {
+        self.probe_unless(name, FRESH).await
+    }
+
+    /// Probes somebody, unless that was done within that time.
+    async fn probe_unless(self: &Arc<Self>, name: &str, fresh: Duration) -> Option<Known> {
         let engine = self.engine.get()?;
         let now = engine.clock().now();
         let looking = {
@@ -345,7 +351,7 @@ impl Registry {
             state.follow(engine);
             state.remotes.get_mut(name).and_then(|watched| match watched.under_way() {
                 Some(looking) => Some(looking.clone()),
-                None if watched.looked.is_some_and(|at| now.since(at) < FRESH) => None,
+                None if watched.looked.is_some_and(|at| now.since(at) < fresh) => None,
                 None => {
                     let (registry, due) = (Arc::clone(self), watched.begin(self.probing_until()));
                     tokio::spawn(async move { registry.attempt(&due).await });

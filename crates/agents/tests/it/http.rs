@@ -13,7 +13,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::post,
 };
-use nuncio_engine::{Event, Level, Part, State, Task};
+use nuncio_engine::{Event, Level, Part, State, Task, trace::Trace};
 use serde_json::{Value, json};
 use tokio::{io::AsyncReadExt as _, io::AsyncWriteExt as _, net::TcpListener};
 
@@ -113,7 +113,9 @@ async fn an_endpoint_is_given_the_input_and_a_key() {
     assert_eq!((&got.body["type"], &got.body["text"]), (&json!("input"), &json!("hello")));
     assert_eq!(got.body["answers"], json!([]));
     assert_eq!(got.headers["authorization"], "Bearer t");
-    assert_eq!(got.headers["traceparent"], trace);
+    let traceparent = got.headers["traceparent"].to_str().unwrap();
+    assert_eq!(traceparent, Trace::of(&task.origin).header());
+    assert!(traceparent.starts_with(&trace[..36]), "the trace of the caller, and the task's own place in it");
     assert!(got.headers["idempotency-key"].to_str().unwrap().starts_with(&task.origin.id.to_string()));
 }
 

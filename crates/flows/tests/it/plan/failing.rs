@@ -228,7 +228,11 @@ async fn agents_come_and_go_while_it_is_looked_at_them() {
     assert!(registry.agent("far").unwrap().healthy && registry.agent("far").unwrap().last_seen.is_some());
     health.ill("away");
     for _ in 0..3 {
-        registry.probe("far").await.unwrap();
+        assert_eq!(
+            registry.look("far").await.as_deref(),
+            Some("away"),
+            "what was seen before is not believed"
+        );
     }
     assert_eq!(registry.agent("far").unwrap().breaker, Breaker::Open);
     assert_eq!(registry.down("far").as_deref(), Some("away"));
