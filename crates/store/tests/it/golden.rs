@@ -58,6 +58,20 @@ async fn a_store_of_schema_3_opens_with_all_that_it_holds() {
     assert!(new.len() == 2 && new == old, "what is counted of names since then: {new:?} {old:?}");
 }
 
+/// The same, and what names weigh.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_schema_4_opens_with_all_that_it_holds() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let old = of_another_day(folder.path(), 4, include_str!("golden/store-4.sql"));
+    holds_what_fill_made(&old).await;
+    compare_sessions(&old, 0..17).await;
+    let new = sqlite(other.path());
+    fill_knowledge(&new, 0..17).await;
+    compare_knowledge(&new, &old, 17).await;
+    let [new, old] = [other, folder].map(|folder| weights(folder.path()));
+    assert!(new.len() == 2 && new == old, "what is counted of names: {new:?} {old:?}");
+}
+
 /// Bytes, names and namespaces of each tenant, as they are counted; that is what there is.
 pub(crate) fn weights(dir: &Path) -> Vec<(String, i64, i64, i64)> {
     let conn = rusqlite::Connection::open(dir.join("nuncio.db")).unwrap();

@@ -9,7 +9,7 @@ use crate::plan::{AGENT, check::Roster};
 
 /// What a word is worth by where it stands.
 const TAG: f64 = 1.0;
-const EXAMPLE: f64 = 0.6;
+const EXAMPLE: f64 = 0.4;
 const DESCRIPTION: f64 = 0.5;
 
 /// Words that say nothing about who should do it.
