@@ -242,7 +242,7 @@ async fn who_is_not_who_they_say_gets_nothing() {
         ("that of", |world| world.issuer_in_metadata = Some("https://evil.example.org".into())),
         ("sent by", |world| world.iss = Some(format!("{}/", world.base))),
         ("would not be for this server", |world| {
-            world.resource = Some("https://evil.example.org/mcp".into())
+            world.resource = Some("https://evil.example.org/mcp".into());
         }),
     ];
     for (words, change) in set {

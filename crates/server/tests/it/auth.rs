@@ -502,7 +502,7 @@ async fn listening_ends_soon_after_the_token_does() {
     let follow = request("SubscribeToTask", &json!({ "id": task }));
     let headers = [("authorization", "Bearer passing"), ("a2a-version", "1.0")];
     let mut followed = open(post("/", &headers, &follow)).await;
-    let mut others = vec![
+    let mut others = [
         open(listen("ada")).await,
         open(of_session("ada", &steady.session().await)).await,
         open(get("/sse", &[("authorization", "Bearer ada")])).await,
