@@ -1,4 +1,4 @@
-//! The built-in agents, one file each.
+//! The built-in agents, one file each, and those that are made of configuration (`configured.rs`, `fleet.rs`).
 //!
 //! They show what an agent can do here (stream, report progress, log, ask a person, ask a model, go on after
 //! a restart) and need no account anywhere: what they book and find out is simulated. They stand on the
@@ -6,7 +6,9 @@
 
 mod argument;
 mod bench;
+pub mod configured;
 mod echo;
+pub mod fleet;
 mod long_running;
 mod pace;
 mod research;
@@ -18,6 +20,7 @@ use nuncio_engine::Agent;
 
 pub use bench::Bench;
 pub use echo::Echo;
+pub use fleet::Fleet;
 pub use long_running::LongRunningAgent;
 pub use research::ResearchAgent;
 pub use travel::TravelAgent;

@@ -9,8 +9,10 @@ mod card;
 mod error;
 mod events;
 mod http;
+mod peer;
 mod settle;
 
+use ::http::{HeaderName, HeaderValue};
 use nuncio_wire::{
     a2a::{Call, Dialect, List, Send, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION},
     jsonrpc::{self, Id},
@@ -24,6 +26,7 @@ pub use self::{
     error::ClientError,
     events::{Events, StreamItem},
     http::{ApiKeyPlace, Credentials, HttpOptions},
+    peer::{A2aOptions, A2aPeer},
     settle::Patience,
 };
 
@@ -68,7 +71,7 @@ pub async fn fetch_card(
     reference: &CardReference,
     options: &HttpOptions,
 ) -> Result<Received<AgentCard>, ClientError> {
-    card::fetch(reference, options).await
+    card::fetch(reference, options, &Credentials::default()).await
 }
 
 impl A2aClient {
@@ -91,6 +94,18 @@ impl A2aClient {
             streaming: card.streaming,
             cursors: card.extensions.iter().any(|uri| uri == CURSOR_EXTENSION),
         })
+    }
+
+    /// The same client, whose requests carry one more header each.
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.http.set_header(name, value);
+        self
+    }
+
+    /// The generation that is spoken.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
     }
 
     /// Where the requests go.

@@ -2,6 +2,9 @@
 
 pub mod a2a;
 pub mod address;
+pub mod auth;
 pub mod mcp;
 pub mod model;
+pub mod oauth;
 pub mod outbound;
+pub mod peer;

@@ -1,109 +1,178 @@
-//! A small client of a language model: one question, one text, over the chat completions that most providers and
-//! local servers speak. The address is the operator's own choice, so it may be this machine.
+//! Language models by provider and name: one question, one answer that streams.
+//!
+//! `talk.rs` has the words that all providers share, each provider has one file that converts them to its wire and
+//! back, `asking.rs` makes the request, and makes it again by the rule that `retry.rs` reads out of a refusal. The
+//! address is the operator's own choice, so it may be this machine. The key is in no error and in no log.
 
-use std::time::Duration;
+mod anthropic;
+mod asking;
+mod collect;
+mod error;
+mod gemini;
+mod ollama;
+mod openai;
+mod retry;
+mod talk;
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use serde::Deserialize;
-use serde_json::json;
+use std::{fmt, str::FromStr, time::Duration};
 
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, header};
+use nuncio_engine::Sampler;
+
+pub use self::{
+    asking::{Asking, Happening},
+    error::ModelError,
+    talk::{Request, Said, Stop, Tool, ToolCall, ToolResult, Turn, Usage},
+};
 use crate::{
     address::AddressPolicy,
     outbound::{Outbound, OutboundError, OutboundOptions, Url},
 };
 
-/// How much of an error's body is repeated.
-const MAX_QUOTED: usize = 300;
+/// Whose API is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// Chat completions, which many servers speak besides OpenAI's.
+    OpenAi,
+    /// Anthropic's messages.
+    Anthropic,
+    /// Google's `generateContent`.
+    Gemini,
+    /// Ollama's `/api/chat`.
+    Ollama,
+}
+
+/// The name of no provider.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected openai, anthropic, gemini or ollama, not {0:?}")]
+pub struct UnknownProvider(pub String);
+
+impl FromStr for Provider {
+    type Err = UnknownProvider;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProvider> {
+        match name {
+            "openai" => Ok(Self::OpenAi),
+            "anthropic" => Ok(Self::Anthropic),
+            "gemini" => Ok(Self::Gemini),
+            "ollama" => Ok(Self::Ollama),
+            other => Err(UnknownProvider(other.to_owned())),
+        }
+    }
+}
+
+impl Provider {
+    /// Its name in configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Gemini => "gemini",
+            Self::Ollama => "ollama",
+        }
+    }
+
+    /// Where its API is, if nobody says otherwise.
+    pub fn base_url(self) -> &'static str {
+        match self {
+            Self::OpenAi => "https://api.openai.com/v1",
+            Self::Anthropic => "https://api.anthropic.com",
+            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta",
+            Self::Ollama => "http://127.0.0.1:11434",
+        }
+    }
+
+    /// Whether nobody is answered there without a key.
+    pub fn needs_key(self) -> bool {
+        self != Self::Ollama
+    }
+
+    /// How it wants the key to be sent.
+    fn key_header(self, key: &str) -> (&'static str, String) {
+        match self {
+            Self::OpenAi | Self::Ollama => ("authorization", format!("Bearer {key}")),
+            Self::Anthropic => ("x-api-key", key.to_owned()),
+            Self::Gemini => ("x-goog-api-key", key.to_owned()),
+        }
+    }
+}
 
 /// Which model, and where.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ModelOptions {
-    /// The address before `/chat/completions`, such as `http://127.0.0.1:8080/v1`.
-    pub url: String,
+    /// Whose API is spoken there.
+    pub provider: Provider,
+    /// The address before the API's own path, such as `http://127.0.0.1:8080/v1`; `None`: the provider's.
+    pub url: Option<String>,
     /// The model's name there.
     pub name: String,
-    /// What is sent as a bearer token.
+    /// What proves who asks.
     pub key: Option<String>,
-    /// How long one answer may take.
+    /// How long one try may take, from the connection to the end of the answer.
     pub timeout: Duration,
     /// How much of an answer is read, in bytes.
     pub max_answer: usize,
+    /// How often a request is made again that failed in a way that may pass.
+    pub retries: u32,
+    /// The longest that a provider may ask to wait before it is asked again; where it wants more, that is the error.
+    pub max_wait: Duration,
 }
 
 impl ModelOptions {
-    /// A model at an address, without a key.
+    /// A model that speaks like OpenAI's at an address, without a key.
     pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { url: Some(url.into()), ..Self::of(Provider::OpenAi, name) }
+    }
+
+    /// A model of a provider, where the provider is, without a key.
+    pub fn of(provider: Provider, name: impl Into<String>) -> Self {
         Self {
-            url: url.into(),
+            provider,
+            url: None,
             name: name.into(),
             key: None,
             timeout: Duration::from_secs(300),
             max_answer: 4 * 1024 * 1024,
+            retries: 5,
+            max_wait: Duration::from_secs(120),
         }
     }
 }
 
-/// A language model.
-#[derive(Debug, Clone)]
+impl fmt::Debug for ModelOptions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ModelOptions")
+            .field("provider", &self.provider)
+            .field("url", &self.url)
+            .field("name", &self.name)
+            .field("key", &self.key.as_ref().map(|_| "…"))
+            .field("timeout", &self.timeout)
+            .field("max_answer", &self.max_answer)
+            .field("retries", &self.retries)
+            .field("max_wait", &self.max_wait)
+            .finish()
+    }
+}
+
+/// A language model. Cheap to clone; clones share their connections.
+#[derive(Clone)]
 pub struct Model {
     http: Outbound,
     url: Url,
-    name: String,
     headers: HeaderMap,
+    options: ModelOptions,
 }
 
-/// Why there is no text. None of these shows the key.
-#[derive(Debug, thiserror::Error)]
-pub enum ModelError {
-    /// It could not be reached.
-    #[error("the model could not be asked: {0}")]
-    Outbound(#[from] OutboundError),
-    /// The key cannot be sent.
-    #[error("the model's key has characters that no header takes")]
-    Key,
-    /// It answered with an error.
-    #[error("the model answered {status}: {text}")]
-    Status {
-        /// Its status.
-        status: StatusCode,
-        /// The beginning of what it said.
-        text: String,
-    },
-    /// It answered with something else than a text.
-    #[error("the model's answer cannot be used: {0}")]
-    Answer(String),
-}
-
-impl ModelError {
-    /// Whether another try may end better.
-    pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Outbound(error) => !error.is_permanent(),
-            Self::Status { status, .. } => {
-                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
-            }
-            Self::Key | Self::Answer(_) => false,
-        }
+impl fmt::Debug for Model {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Model").field(&self.options).finish()
     }
 }
 
-#[derive(Deserialize)]
-struct Completion {
-    choices: Vec<Choice>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: Said,
-}
-
-#[derive(Deserialize)]
-struct Said {
-    content: Option<String>,
-}
-
 impl Model {
-    /// The model of these options.
+    /// The model of these options. Nobody is called yet.
     pub fn new(options: &ModelOptions) -> Result<Self, ModelError> {
         let http = Outbound::new(OutboundOptions {
             policy: AddressPolicy { allow_private: true },
@@ -111,39 +180,146 @@ impl Model {
             max_answer: options.max_answer,
             ..OutboundOptions::default()
         })?;
-        let url = http.check_url(&format!("{}/chat/completions", options.url.trim_end_matches('/')))?;
+        let base = options.url.as_deref().unwrap_or_else(|| options.provider.base_url());
+        let base = http.check_url(base.trim_end_matches('/'))?;
+        let url = place(options, base)?;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(key) = &options.key {
-            let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| ModelError::Key)?;
-            value.set_sensitive(true);
-            headers.insert(header::AUTHORIZATION, value);
+        if options.provider == Provider::Anthropic {
+            headers.insert(anthropic::VERSION.0, HeaderValue::from_static(anthropic::VERSION.1));
         }
-        Ok(Self { http, url, name: options.name.clone(), headers })
+        if let Some(key) = &options.key {
+            let (name, value) = options.provider.key_header(key);
+            let mut value = HeaderValue::from_str(&value).map_err(|_| ModelError::Key)?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(Self { http, url, headers, options: options.clone() })
     }
 
-    /// Asks for a text of at most `max_tokens`.
+    /// Whose API it speaks.
+    pub fn provider(&self) -> Provider {
+        self.options.provider
+    }
+
+    /// Asks. Nothing is sent before the first [`Asking::next`], and dropping it drops the request.
+    pub fn ask(&self, request: &Request) -> Asking {
+        let (body, name) = (request, self.options.name.as_str());
+        let body = match self.options.provider {
+            // What has replaced `max_tokens` is not known to all who speak like OpenAI.
+            Provider::OpenAi => openai::body(name, body, self.options.url.is_none()),
+            Provider::Anthropic => anthropic::body(name, body),
+            Provider::Gemini => gemini::body(body),
+            Provider::Ollama => ollama::body(name, body),
+        };
+        Asking::new(self.clone(), body.to_string().into())
+    }
+
+    /// Whether somebody answers there, whatever the answer is. The key is not shown for it.
+    pub async fn look(&self) -> Result<(), ModelError> {
+        let mut root = self.url.clone();
+        root.set_path("/");
+        root.set_query(None);
+        self.http.send(Method::GET, &root, HeaderMap::new(), Bytes::new()).await?;
+        Ok(())
+    }
+
+    /// The whole answer, tried as often as the options say.
+    pub async fn answer(&self, request: &Request) -> Result<Said, ModelError> {
+        let mut asking = self.ask(request);
+        loop {
+            if let Happening::Said(said) = asking.next().await? {
+                return Ok(said);
+            }
+        }
+    }
+
+    /// The text of an answer to one question, of at most `max_tokens`.
     pub async fn complete(
         &self,
         system: Option<&str>,
         prompt: &str,
         max_tokens: u32,
     ) -> Result<String, ModelError> {
-        let mut messages = vec![];
-        messages.extend(system.map(|text| json!({ "role": "system", "content": text })));
-        messages.push(json!({ "role": "user", "content": prompt }));
-        let body = json!({ "model": self.name, "messages": messages, "max_tokens": max_tokens }).to_string();
-        let answer = self.http.send(Method::POST, &self.url, self.headers.clone(), body.into()).await?;
-        if !answer.status.is_success() {
-            let text = String::from_utf8_lossy(&answer.body).chars().take(MAX_QUOTED).collect();
-            return Err(ModelError::Status { status: answer.status, text });
+        let said = self.answer(&Request::prompt(system, prompt, max_tokens)).await?;
+        match said.text.is_empty() {
+            true => Err(ModelError::Answer(format!("it has no text in it ({})", said.stop))),
+            false => Ok(said.text),
         }
-        if !answer.complete {
-            return Err(ModelError::Answer("it broke off, or is longer than may be read".into()));
+    }
+}
+
+#[async_trait]
+impl Sampler for Model {
+    async fn sample(&self, prompt: &str, system: Option<&str>, max_tokens: u32) -> Result<String, String> {
+        self.complete(system, prompt, max_tokens).await.map_err(|error| error.to_string())
+    }
+}
+
+/// Where the requests go.
+fn place(options: &ModelOptions, mut base: Url) -> Result<Url, ModelError> {
+    let no_base = || OutboundError::Url("the URL cannot be a base".into());
+    base.set_query(None);
+    {
+        let mut path = base.path_segments_mut().map_err(|()| no_base())?;
+        path.pop_if_empty();
+        match options.provider {
+            Provider::OpenAi => path.extend(["chat", "completions"]),
+            Provider::Anthropic => path.extend(["v1", "messages"]),
+            Provider::Gemini => {
+                let name = options.name.strip_prefix("models/").unwrap_or(&options.name);
+                path.extend(["models", &format!("{name}:streamGenerateContent")])
+            }
+            Provider::Ollama => path.extend(["api", "chat"]),
+        };
+    }
+    if options.provider == Provider::Gemini {
+        base.set_query(Some("alt=sse"));
+    }
+    Ok(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_go_where_each_provider_wants_them() {
+        let check = |provider, url: Option<&str>, expected: &str| {
+            let options = ModelOptions { url: url.map(str::to_owned), ..ModelOptions::of(provider, "m-1") };
+            assert_eq!(Model::new(&options).unwrap().url.as_str(), expected);
+        };
+        check(Provider::OpenAi, None, "https://api.openai.com/v1/chat/completions");
+        check(
+            Provider::OpenAi,
+            Some("http://127.0.0.1:8080/v1/"),
+            "http://127.0.0.1:8080/v1/chat/completions",
+        );
+        check(Provider::Anthropic, None, "https://api.anthropic.com/v1/messages");
+        check(Provider::Ollama, None, "http://127.0.0.1:11434/api/chat");
+        check(
+            Provider::Gemini,
+            None,
+            "https://generativelanguage.googleapis.com/v1beta/models/m-1:streamGenerateContent?alt=sse",
+        );
+    }
+
+    #[test]
+    fn a_key_is_shown_nowhere() {
+        for provider in [Provider::OpenAi, Provider::Anthropic, Provider::Gemini, Provider::Ollama] {
+            let options = ModelOptions { key: Some("k-secret".into()), ..ModelOptions::of(provider, "m") };
+            let model = Model::new(&options).unwrap();
+            let shown = format!("{options:?} {model:?} {:?} {}", model.headers, model.url);
+            assert!(!shown.contains("k-secret"), "{shown}");
         }
-        let completion: Completion = serde_json::from_slice(&answer.body)
-            .map_err(|error| ModelError::Answer(format!("not a chat completion: {error}")))?;
-        let said = completion.choices.into_iter().next().and_then(|choice| choice.message.content);
-        said.ok_or_else(|| ModelError::Answer("it has no text in it".into()))
+    }
+
+    #[test]
+    fn an_unknown_provider_is_told_the_four() {
+        let error = "mistral".parse::<Provider>().unwrap_err().to_string();
+        assert_eq!(error, "expected openai, anthropic, gemini or ollama, not \"mistral\"");
+        for name in ["openai", "anthropic", "gemini", "ollama"] {
+            assert_eq!(name.parse::<Provider>().unwrap().name(), name);
+        }
     }
 }

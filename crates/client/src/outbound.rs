@@ -168,10 +168,21 @@ impl Outbound {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<Answer, OutboundError> {
+        let response = self.open(method, url, headers, body).await?;
+        Ok(read(response, self.options.max_answer).await)
+    }
+
+    /// Sends a request and gives the answer to whoever reads it piece by piece, and bounds what is read.
+    pub(crate) async fn open(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<reqwest::Response, OutboundError> {
         self.check(url)?;
         let request = self.http.request(method, url.clone()).headers(headers).body(body);
-        let response = request.send().await.map_err(|error| self.explain(error))?;
-        Ok(read(response, self.options.max_answer).await)
+        request.send().await.map_err(|error| self.explain(error))
     }
 
     fn check(&self, url: &Url) -> Result<(), OutboundError> {
@@ -208,7 +219,7 @@ impl Outbound {
         Ok(())
     }
 
-    fn explain(&self, error: reqwest::Error) -> OutboundError {
+    pub(crate) fn explain(&self, error: reqwest::Error) -> OutboundError {
         let error = error.without_url();
         let mut source = error.source();
         while let Some(cause) = source {

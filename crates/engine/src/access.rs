@@ -88,6 +88,16 @@ impl Caller {
     pub fn may(&self, action: Action, kind: Kind, name: &str) -> bool {
         self.grants.allow(action, kind, name)
     }
+
+    /// What all names begin with that begin with `prefix` and may be touched so; `None` where there can be none.
+    pub fn narrowed(&self, action: Action, kind: Kind, prefix: &str) -> Option<String> {
+        let common = self.grants.common_prefix(action, kind);
+        match (common.starts_with(prefix), prefix.starts_with(&common)) {
+            (true, _) => Some(common),
+            (false, true) => Some(prefix.to_owned()),
+            (false, false) => None,
+        }
+    }
 }
 
 /// The tenant that an owner belongs to.
@@ -196,6 +206,17 @@ impl Grants {
             None => true,
             Some(grants) => grants.iter().any(|grant| grant.allows_some(action, kind)),
         }
+    }
+
+    /// What all names begin with for which they allow this.
+    fn common_prefix(&self, action: Action, kind: Kind) -> String {
+        let Some(grants) = &self.0 else { return String::new() };
+        let literal = |grant: &Grant| grant.names.split('*').next().unwrap_or_default().to_owned();
+        let begins = grants.iter().filter(|grant| grant.allows_some(action, kind)).map(literal);
+        let common = |a: String, b: String| {
+            a.chars().zip(b.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect()
+        };
+        begins.reduce(common).unwrap_or_default()
     }
 
     /// Whether they allow everything that the others do: nobody hands on more than it has.
@@ -368,6 +389,24 @@ mod tests {
         check("execute:a2a:echo", Read, A2a, "registry", false);
         check("read:a2a", Write, A2a, TASKS, false);
         check("", Read, Memory, "notes", false);
+    }
+
+    #[test]
+    fn what_may_be_read_begins_with_what_all_scopes_begin_with() {
+        let check = |scopes: &str, prefix: &str, narrowed: Option<&str>| {
+            let caller = Caller::local().limited_to(Grants::parse(scopes).unwrap());
+            let found = caller.narrowed(Action::Read, Kind::Memory, prefix);
+            assert_eq!(found.as_deref(), narrowed, "{scopes} {prefix:?}");
+        };
+        check("read:memory", "", Some(""));
+        check("read:memory:team-* write:memory:other", "", Some("team-"));
+        check("read:memory:team-* read:memory:tea", "", Some("tea"));
+        check("read:memory:team-*", "team-a", Some("team-a"));
+        check("read:memory:team-*", "te", Some("team-"));
+        check("read:memory:team-*", "x", None);
+        check("read:memory:*-mine", "a", Some("a"));
+        check("read:memory:gr\u{fc}n read:memory:gr\u{f6}n", "", Some("gr"));
+        assert_eq!(Caller::local().narrowed(Action::Read, Kind::Memory, "a"), Some("a".into()));
     }
 
     #[test]

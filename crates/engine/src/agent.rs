@@ -1,6 +1,6 @@
 //! The trait that does work, and how an agent describes itself.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -22,6 +22,32 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Works on one task to its end.
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError>;
+
+    /// How to find out whether it can work now, for an agent that stands for somebody elsewhere. `None`: it is
+    /// here, and can work while the engine runs.
+    fn probe(&self) -> Option<Arc<dyn Probe>> {
+        None
+    }
+
+    /// Whether work of a task goes on elsewhere while the task itself waits. Then it is run once more when it is
+    /// canceled, so that the agent can stop that.
+    fn works_elsewhere(&self) -> bool {
+        false
+    }
+}
+
+/// Finds out whether somebody elsewhere can be reached.
+#[async_trait]
+pub trait Probe: Send + Sync + 'static {
+    /// Looks, and says why not. Whoever asks bounds the time.
+    async fn look(&self) -> Result<(), String>;
+}
+
+/// A model of the server's own, asked where the caller of a task has none.
+#[async_trait]
+pub trait Sampler: Send + Sync + 'static {
+    /// A text of at most `max_tokens`, or why there is none.
+    async fn sample(&self, prompt: &str, system: Option<&str>, max_tokens: u32) -> Result<String, String>;
 }
 
 /// How an agent presents itself; cards and tool lists are made of it.
@@ -183,6 +209,10 @@ pub enum AgentError {
     /// The work failed. The text goes to the caller.
     #[error("{0}")]
     Failed(String),
+    /// Whoever was to do the work cannot be reached, and has not begun it: another may be asked. The text goes to the
+    /// caller, with a mark that says so. Not kept as the result of a step: it may be another the next time.
+    #[error("{0}")]
+    Unreachable(String),
     /// The task was canceled; the agent noticed and stopped.
     #[error("canceled")]
     Canceled,

@@ -1,19 +1,30 @@
 //! What is served here: the agents, by name, and what a program offers beside them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use crate::{
     agent::{Agent, Profile},
     error::Error,
-    surface::{Shape, ShapeError, Surface},
+    surface::{Change, Shape, ShapeError, Surface},
 };
 
-/// The agents of a server, fixed once the engine has started; and its surface, which may change.
+/// The agents of a server, and its surface. Both may change while the engine runs: a task that is under way keeps
+/// the agent that it began with, the next run of it gets the new one.
 #[derive(Default)]
 pub struct Catalog {
-    agents: BTreeMap<String, Registered>,
-    default: Option<String>,
+    agents: RwLock<Agents>,
     surface: Arc<Surface>,
+}
+
+#[derive(Default, Clone)]
+struct Agents {
+    by_name: BTreeMap<String, Arc<Registered>>,
+    default: Option<String>,
+    /// How often the agents have changed.
+    generation: u64,
 }
 
 /// An agent with its profile, which is read once.
@@ -44,32 +55,67 @@ pub enum CatalogError {
     NoDefault(String, String),
 }
 
+impl Registered {
+    fn new(agent: Arc<dyn Agent>) -> Result<Self, CatalogError> {
+        let profile = Arc::new(agent.profile());
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if profile.name.is_empty() || profile.name.len() > 64 || !profile.name.chars().all(legal) {
+            return Err(CatalogError::Name(profile.name.clone()));
+        }
+        let input = profile.input_schema.as_ref().map(Shape::compile).transpose();
+        let input = input.map_err(|error| CatalogError::Schema(profile.name.clone(), error))?.map(Arc::new);
+        Ok(Self { profile, agent, input })
+    }
+}
+
 impl Catalog {
     /// Adds an agent. The first one is the default until another is named.
     pub fn add(&mut self, agent: Arc<dyn Agent>) -> Result<(), CatalogError> {
-        let profile = Arc::new(agent.profile());
-        let name = profile.name.clone();
-        let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
-            return Err(CatalogError::Name(name));
-        }
-        if self.agents.contains_key(&name) {
+        let registered = Registered::new(agent)?;
+        let name = registered.profile.name.clone();
+        let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+        if agents.by_name.contains_key(&name) {
             return Err(CatalogError::Twice(name));
         }
-        let input = profile.input_schema.as_ref().map(Shape::compile).transpose();
-        let input = input.map_err(|error| CatalogError::Schema(name.clone(), error))?.map(Arc::new);
-        self.default.get_or_insert_with(|| name.clone());
-        self.agents.insert(name, Registered { profile, agent, input });
+        agents.default.get_or_insert_with(|| name.clone());
+        agents.by_name.insert(name, Arc::new(registered));
         Ok(())
     }
 
     /// Names the agent that answers at the root.
     pub fn set_default(&mut self, name: &str) -> Result<(), CatalogError> {
-        if !self.agents.contains_key(name) {
-            return Err(CatalogError::NoDefault(name.into(), self.names().collect::<Vec<_>>().join(", ")));
+        let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+        if !agents.by_name.contains_key(name) {
+            let names: Vec<String> = agents.by_name.keys().cloned().collect();
+            return Err(CatalogError::NoDefault(name.into(), names.join(", ")));
         }
-        self.default = Some(name.into());
+        agents.default = Some(name.into());
         Ok(())
+    }
+
+    /// Takes agents away and adds others, or puts them in the place of those of the same name, all at once; and
+    /// tells whoever follows the list of tools. With an error nothing has changed.
+    pub fn change(&self, put: Vec<Arc<dyn Agent>>, remove: &[String]) -> Result<(), CatalogError> {
+        let put: Vec<Registered> = put.into_iter().map(Registered::new).collect::<Result<_, _>>()?;
+        if put.is_empty() && remove.is_empty() {
+            return Ok(());
+        }
+        let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+        for name in remove {
+            agents.by_name.remove(name);
+        }
+        for registered in put {
+            agents.by_name.insert(registered.profile.name.clone(), Arc::new(registered));
+        }
+        agents.generation += 1;
+        drop(agents);
+        self.surface.tell(Change::Tools);
+        Ok(())
+    }
+
+    /// How often the agents have changed since the start: what is made of all of them is as new as this.
+    pub fn generation(&self) -> u64 {
+        self.read().generation
     }
 
     /// Offers what is on that surface beside the agents.
@@ -83,21 +129,22 @@ impl Catalog {
     }
 
     /// The agent that answers at the root.
-    pub fn default_agent(&self) -> Option<&Registered> {
-        self.default.as_ref().and_then(|name| self.agents.get(name))
+    pub fn default_agent(&self) -> Option<Arc<Registered>> {
+        let agents = self.read();
+        agents.default.as_ref().and_then(|name| agents.by_name.get(name)).cloned()
     }
 
     /// The agent of that name.
-    pub fn get(&self, name: &str) -> Result<&Registered, Error> {
-        self.agents.get(name).ok_or_else(|| Error::NoSuchAgent(name.into()))
+    pub fn get(&self, name: &str) -> Result<Arc<Registered>, Error> {
+        self.read().by_name.get(name).cloned().ok_or_else(|| Error::NoSuchAgent(name.into()))
     }
 
-    /// All agents, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Registered> {
-        self.agents.values()
+    /// All agents as of now, by name.
+    pub fn iter(&self) -> impl Iterator<Item = Arc<Registered>> + use<> {
+        self.read().by_name.values().cloned().collect::<Vec<_>>().into_iter()
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.agents.keys().map(String::as_str)
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Agents> {
+        self.agents.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

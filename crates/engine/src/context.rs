@@ -5,6 +5,8 @@
 //! `artifact` return when they are buffered; `step`, `ask`, `sample`, `call` and `sleep` are barriers that
 //! wait for their commit.
 
+mod calls;
+
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
@@ -17,10 +19,9 @@ use serde_json::Value;
 use crate::{
     access::Caller,
     agent::AgentError,
-    commands::{pass_on::passed_on, submit::Submit},
-    content::{Message, Part, Role},
+    clock::Timestamp,
+    content::{Message, Metadata, Part, Role},
     engine::Engine,
-    error::Error,
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
     follow::Nudge,
     head::Mark,
@@ -28,7 +29,11 @@ use crate::{
     question::{Answer, Ask, Question},
     run::{Artifacts, Run, Wait},
     task::{Task, TaskId},
+    trace::Trace,
 };
+
+pub use self::calls::Call;
+pub use crate::run::Resting;
 
 /// A sleep that is longer than this gives the task back to the store, to be run again when it is over.
 const LONGEST_HELD_SLEEP: Duration = Duration::from_secs(10);
@@ -78,6 +83,12 @@ impl TaskContext {
         &self.run.origin.context
     }
 
+    /// The trace that the task belongs to: what the agent asks of others belongs to it, too, with
+    /// [`Trace::header`] as its `traceparent`.
+    pub fn trace(&self) -> Trace {
+        Trace::of(&self.run.origin)
+    }
+
     /// In whose name the agent acts: the caller that made the task, with what it might do then.
     pub fn caller(&self) -> Caller {
         self.run.caller()
@@ -96,9 +107,37 @@ impl TaskContext {
         self.run.messages.first().unwrap_or_else(|| NOTHING.get_or_init(nothing))
     }
 
+    /// Whether the caller can be asked; else [`TaskContext::ask`] answers Unavailable at once.
+    pub fn can_ask(&self) -> bool {
+        self.run.abilities().ask
+    }
+
+    /// Whether another task made this one, by [`TaskContext::call`].
+    pub fn is_called(&self) -> bool {
+        self.run.depth > 0
+    }
+
     /// Everything the caller has said when this run began, oldest first.
     pub fn messages(&self) -> &[Message] {
         &self.run.messages
+    }
+
+    /// Everything the caller has said by now, oldest first, without what answers a question. It may be more after a
+    /// restart, so ask inside a [`TaskContext::step`].
+    pub async fn heard(&self) -> Result<Vec<Message>, AgentError> {
+        let engine = &self.run.engine;
+        let opened = engine.find(&self.run.caller(), &self.run.origin.id.to_string()).await;
+        let task = engine.fold(&opened.map_err(AgentError::failed)?).await.map_err(AgentError::failed)?;
+        let asks = |message: &Message| {
+            message.role == Role::Agent && message.data().is_some_and(|data| data.get("questionId").is_some())
+        };
+        // With its answer a question becomes history, and the answer is what was said right after it.
+        let mut asked = false;
+        let said = task.history.into_iter().filter(|message| {
+            let answers = std::mem::replace(&mut asked, asks(message));
+            message.role == Role::User && !answers
+        });
+        Ok(said.collect())
     }
 
     /// The text of the message that made the task.
@@ -131,14 +170,30 @@ impl TaskContext {
 
     /// Writes to an artifact: the first chunk begins it, later ones follow.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
-        let append = !self.lock().begun.insert(chunk.id.clone());
+        let append = !self.lock().begun.insert(chunk.id.clone()) && !chunk.anew;
         let (id, scope) = (chunk.id.clone(), self.scope.as_str());
-        let size = chunk.size();
-        let write = |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.index(&id, scope)?, append));
+        let (size, anew) = (chunk.size(), chunk.anew);
+        let write =
+            |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.place(&id, scope, anew)?, append));
         if self.emit_or_skip(&id, size, write).await? {
             return Ok(());
         }
-        self.run.skip_chunk(&id, scope)
+        self.run.skip_chunk(&id, scope, anew)
+    }
+
+    /// Adds to an artifact that several lines of work write, in the order in which it happens. Each line's own words
+    /// are in it once; a step cannot write it, because a step that is redone begins its artifacts anew.
+    pub async fn add(&self, chunk: Chunk) -> Result<(), AgentError> {
+        let id = chunk.id.clone();
+        let size = chunk.size();
+        let write = |artifacts: &mut Artifacts<'_>| {
+            let (index, known) = artifacts.shared_index(&id)?;
+            Ok(chunk.event(index, known))
+        };
+        if self.emit_or_skip(&id, size, write).await? {
+            return Ok(());
+        }
+        self.run.skip_shared(&id)
     }
 
     async fn emit(&self, kind: &str, size: usize, event: Event) -> Result<(), AgentError> {
@@ -190,12 +245,14 @@ impl TaskContext {
         let unkept = |e| AgentError::Misuse(format!("the result of step {name:?} cannot be kept: {e}"));
         self.run.born().await;
         let busy = self.run.busy();
+        let began = self.run.engine.clock.now();
         let result = body(StepContext {
             run: Arc::clone(&self.run),
             scope: format!("{at}:{name}"),
             begun: Mutex::default(),
         })
         .await;
+        self.trace_step(&at, name, began, result.as_ref().err());
         // What is returned now is what a restart would return: read back from what is kept.
         let (kept, result) = match result {
             Ok(value) => {
@@ -210,6 +267,18 @@ impl TaskContext {
         result
     }
 
+    fn trace_step(&self, at: &str, name: &str, began: Timestamp, error: Option<&AgentError>) {
+        let (engine, trace) = (&self.run.engine, self.trace());
+        if engine.tracer.is_none() || !trace.sampled {
+            return;
+        }
+        let mut span = trace.span(self.task_id(), format!("step {name}"), began, engine.clock.now());
+        span.id = trace.part(&format!("step {at} {}", began.0));
+        span.error = error.map(ToString::to_string);
+        span.attributes.push(("nuncio.step", at.to_owned()));
+        engine.trace(span);
+    }
+
     /// Asks the caller, or whoever answers for them, to fill in a form: a JSON Schema of a flat object of
     /// primitives. The task waits, for a minute or a week, and holds nothing meanwhile.
     pub async fn ask(&self, text: impl Into<String>, schema: Value) -> Result<Answer, AgentError> {
@@ -220,7 +289,8 @@ impl TaskContext {
         self.question(text.into(), Ask::Form { schema }).await
     }
 
-    /// Asks the caller's model for a text of at most `max_tokens`. `Unavailable` where there is none.
+    /// Asks the caller's model for a text of at most `max_tokens`; the server's own, where the caller has none.
+    /// `Unavailable` where neither has one.
     pub async fn sample(
         &self,
         prompt: impl Into<String>,
@@ -228,9 +298,40 @@ impl TaskContext {
         max_tokens: u32,
     ) -> Result<Answer, AgentError> {
         if !self.run.abilities().sample {
-            return Ok(Answer::Unavailable);
+            return match self.run.has_own_model() {
+                true => self.sample_here(prompt.into(), system, max_tokens).await,
+                false => Ok(Answer::Unavailable),
+            };
         }
         self.question(prompt.into(), Ask::Sample { system, max_tokens }).await
+    }
+
+    /// Asks the server's own model, as a step. One that fails is as good as none, and the log says why.
+    async fn sample_here(
+        &self,
+        prompt: String,
+        system: Option<String>,
+        max_tokens: u32,
+    ) -> Result<Answer, AgentError> {
+        let sampler = self.run.engine.sampler.clone();
+        let text: Option<String> = self
+            .step("sample", async |step| {
+                let Some(sampler) = sampler else { return Ok(None) };
+                let sampled = tokio::select! {
+                    biased;
+                    () = step.canceled() => return Err(AgentError::Canceled),
+                    sampled = sampler.sample(&prompt, system.as_deref(), max_tokens) => sampled,
+                };
+                match sampled {
+                    Ok(text) => Ok(Some(text)),
+                    Err(why) => {
+                        step.log(Level::Warning, format!("the server's model gave no text: {why}")).await?;
+                        Ok(None)
+                    }
+                }
+            })
+            .await?;
+        Ok(text.map_or(Answer::Unavailable, |text| Answer::Accept(Value::String(text))))
     }
 
     /// Asks for an authorization that a person gives at a link.
@@ -257,74 +358,6 @@ impl TaskContext {
             biased;
             answer = self.run.answer(&id, &self.scope) => Ok(answer),
             () = self.run.canceled() => Err(AgentError::Canceled),
-        }
-    }
-
-    /// Gives a piece of work to another agent of this server, as a task of its own, and waits for its end.
-    /// What that one asks is asked here. When this task is canceled, so is that one.
-    pub async fn call(&self, agent: &str, mut input: Message) -> Result<Task, AgentError> {
-        let (at, _occupied) = self.place()?;
-        if let Some(task) = self.run.replayed(|replay| replay.called(&at, agent))? {
-            return Ok(task);
-        }
-        // Named by its place, so that a replayed call is the same call.
-        input.id = format!("{}{at}", self.run.origin.id);
-        self.run.born().await;
-        let submit = Submit::child(&self.run, agent, input, &at);
-        let mut calling;
-        let task = loop {
-            calling = self.run.calling();
-            let task = self.run.engine.call(&submit).await.map_err(|error| match error {
-                Error::KeyReused => AgentError::Nondeterministic(format!(
-                    "at {at:?} it called with other words than before the restart"
-                )),
-                error => AgentError::failed(error),
-            })?;
-            if self.run.is_canceled() {
-                return Err(AgentError::Canceled);
-            }
-            match task.questions.first() {
-                Some((_, question)) if !task.state.is_terminal() => {
-                    // Waiting for a person is not work: this task may be parked as that one is.
-                    drop(calling);
-                    self.pass_on(task.origin.id, question).await?;
-                }
-                _ => break task,
-            }
-        };
-        let record = Record::Called { at, agent: agent.to_owned(), task: Box::new(task.clone()) };
-        self.run.record(record, None).await?;
-        drop(calling);
-        Ok(task)
-    }
-
-    /// Asks what a called task asks, and answers it there.
-    async fn pass_on(&self, called: TaskId, question: &Question) -> Result<(), AgentError> {
-        let id = passed_on(called, &question.id);
-        if !self.run.replayed(|replay| replay.asked(&id, &question.text))? {
-            let passed = Question { id: id.clone(), ..question.clone() };
-            let record = Record::Asked { at: id.clone(), text: question.text.clone() };
-            self.run.record(record, Some(Event::Question(passed))).await?;
-        }
-        let (engine, caller) = (&self.run.engine, self.run.caller());
-        let busy = self.run.busy();
-        engine
-            .still_asked(&caller, self.run.origin.id, called, question)
-            .await
-            .map_err(AgentError::failed)?;
-        drop(busy);
-        let answer = tokio::select! {
-            biased;
-            answer = self.run.answer(&id, &self.scope) => answer,
-            () = self.run.canceled() => return Err(AgentError::Canceled),
-        };
-        let _busy = self.run.busy();
-        loop {
-            match engine.answer_called(&caller, called, question, &answer).await {
-                Ok(()) => return Ok(()),
-                Err(Error::Busy { retry_after, .. }) => tokio::time::sleep(retry_after).await,
-                Err(error) => return Err(AgentError::failed(error)),
-            }
         }
     }
 
@@ -371,6 +404,28 @@ impl TaskContext {
         let line = Self::line(Arc::clone(&self.run), scope);
         line.lock().misused = misused;
         Branch { line, entered }
+    }
+
+    /// Adds a line to the task's log that belongs to this run alone: after a restart it is not looked for. For the
+    /// words of somebody whose order cannot be repeated, such as what a program prints beside its work.
+    pub async fn remark(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
+        let line = LogLine { level, text: text.into() };
+        self.run.emit(None, line.text.len() + 32, |_| Ok(Event::Log(line))).await
+    }
+
+    /// Waits until the task itself is durable. What touches the world outside of a step begins after this.
+    pub async fn durable(&self) {
+        self.run.born().await;
+    }
+
+    /// Begins again from the top within this run, as after a restart: for an agent whose work is done by somebody
+    /// who crashed. What was done so far is replayed. There must be no branches.
+    #[must_use]
+    pub fn again(self) -> Self {
+        let again = Self::root(Arc::clone(&self.run));
+        // Whoever crashed has not ended, so that it need not have said everything again.
+        self.lock().before = Mark::default();
+        again
     }
 
     /// Asks those who follow the task on this node to go away and come again for more, where their protocol
@@ -427,6 +482,26 @@ impl Drop for TaskContext {
             self.run.fell_short(&self.scope);
         }
     }
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Called {
+    /// How it ended.
+    pub end: CallEnd,
+    /// Whether it had ended before this run began.
+    pub replayed: bool,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallEnd {
+    /// The called task ended by itself, in whatever way.
+    Ended(Task),
+    /// Its time was up, and it was canceled.
+    Late(Task),
+    /// There is no such task: it was not taken.
+    Refused(String),
 }
 
 struct Occupied<'a>(&'a TaskContext);
@@ -489,10 +564,10 @@ impl StepContext {
     /// Writes to an artifact that belongs to this step.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
         let append = !self.begun.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk.id.clone());
-        let id = chunk.id.clone();
-        let size = chunk.size();
+        let append = append && !chunk.anew;
+        let (id, size, anew) = (chunk.id.clone(), chunk.size(), chunk.anew);
         self.run
-            .emit(None, size, |artifacts| Ok(chunk.event(artifacts.index(&id, &self.scope)?, append)))
+            .emit(None, size, |artifacts| Ok(chunk.event(artifacts.place(&id, &self.scope, anew)?, append)))
             .await
     }
 
@@ -514,6 +589,12 @@ impl StepContext {
         }
     }
 
+    /// Says that the step only waits for what a branch asks, until the guard is dropped. The task may be parked
+    /// meanwhile: then the step is begun again when it is answered.
+    pub fn rest(&self) -> Resting<'_> {
+        self.run.rest()
+    }
+
     /// A key that is the same whenever this step is redone: for services that take one.
     pub fn idempotency_key(&self) -> String {
         format!("{}/{}", self.run.origin.id, self.scope)
@@ -528,6 +609,10 @@ pub struct Chunk {
     description: Option<String>,
     parts: Vec<Part>,
     last: bool,
+    metadata: Option<Metadata>,
+    extensions: Vec<String>,
+    /// Whether it replaces what is there.
+    anew: bool,
 }
 
 impl Chunk {
@@ -543,7 +628,24 @@ impl Chunk {
 
     /// Parts for the artifact of that id.
     pub fn parts(id: impl Into<String>, parts: Vec<Part>) -> Self {
-        Self { id: id.into(), name: None, description: None, parts, last: false }
+        Self {
+            id: id.into(),
+            name: None,
+            description: None,
+            parts,
+            last: false,
+            metadata: None,
+            extensions: vec![],
+            anew: false,
+        }
+    }
+
+    /// A piece of somebody else's artifact, as it came. Unless it appends it replaces what is there, also what an
+    /// earlier step of the same line of work has written.
+    pub fn from_elsewhere(chunk: ArtifactChunk) -> Self {
+        let ArtifactChunk { id, parts, append, last, name, description, metadata, extensions, index: _ } =
+            chunk;
+        Self { id, name, description, parts, last, metadata, extensions, anew: !append }
     }
 
     /// Names the artifact.
@@ -567,6 +669,20 @@ impl Chunk {
         self
     }
 
+    /// Begins the artifact anew: this replaces what is there, whoever wrote it before.
+    #[must_use]
+    pub fn anew(mut self) -> Self {
+        self.anew = true;
+        self
+    }
+
+    /// Gives the artifact attributes, in the place of those that it has.
+    #[must_use]
+    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
     fn size(&self) -> usize {
         self.parts.iter().map(Part::size).sum::<usize>() + 48
     }
@@ -580,8 +696,8 @@ impl Chunk {
             last: self.last,
             name: self.name,
             description: self.description,
-            metadata: None,
-            extensions: vec![],
+            metadata: self.metadata,
+            extensions: self.extensions,
         })
     }
 }

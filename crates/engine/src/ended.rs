@@ -100,6 +100,7 @@ mod tests {
             owner: "local".into(),
             dialect: "engine".into(),
             metadata: None,
+            trace: None,
         });
         task.history.push(Message::text("m", Role::User, "x".repeat(text)));
         (task.state, task.status_at) = (state, Timestamp(n as i64));

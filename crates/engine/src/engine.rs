@@ -27,7 +27,7 @@ pub use crate::commands::submit::Begun;
 
 use crate::{
     access::{Action, Caller, Kind, TASKS},
-    agent::Profile,
+    agent::{Profile, Sampler},
     catalog::Catalog,
     clock::{Clock, SystemClock, Timestamp},
     commands::{list, reply::Reply, submit::Submit},
@@ -43,6 +43,7 @@ use crate::{
     runner,
     store::{Committed, NodeId, Opened, Store, TaskKey, TaskRow},
     task::{Origin, State, Task, TaskId},
+    trace::{Span, Trace, Tracer},
     webhook::WebhookConfig,
 };
 
@@ -61,6 +62,10 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Looks at webhooks before they are kept.
     pub check_webhook: Box<WebhookCheck>,
+    /// Hears of what ended, for traces.
+    pub tracer: Option<Arc<dyn Tracer>>,
+    /// A model that is asked where the caller has none.
+    pub sampler: Option<Arc<dyn Sampler>>,
 }
 
 impl Parts {
@@ -72,6 +77,8 @@ impl Parts {
             options: Options::default(),
             clock: Arc::new(SystemClock),
             check_webhook: Box::new(|_| Ok(())),
+            tracer: None,
+            sampler: None,
         }
     }
 }
@@ -99,6 +106,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) check_webhook: Box<WebhookCheck>,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
+    pub(crate) sampler: Option<Arc<dyn Sampler>>,
     pub(crate) guard: Guard,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
@@ -125,7 +134,7 @@ pub(crate) struct Inner {
 impl Engine {
     /// Starts an engine: takes up what an earlier one left, and runs until [`Engine::stop`].
     pub async fn start(parts: Parts) -> Result<Self, Error> {
-        let Parts { store, catalog, options, clock, check_webhook } = parts;
+        let Parts { store, catalog, options, clock, check_webhook, tracer, sampler } = parts;
         let ended = Ended::new(options.ended_cache_bytes);
         let inner = Arc::new(Inner {
             guard: Guard::new(&options.access),
@@ -135,6 +144,8 @@ impl Engine {
             options,
             clock,
             check_webhook,
+            tracer,
+            sampler,
             hub: Arc::default(),
             ended,
             reads: Reads::default(),
@@ -350,6 +361,12 @@ impl Engine {
         self.0.list(caller, list).await
     }
 
+    /// A page of the ids of the caller's tasks, newest status first: for those who need no more.
+    pub async fn list_ids(&self, caller: &Caller, list: list::List) -> Result<list::ListedIds, Error> {
+        self.allow_task(caller, Action::Read, "task.list", "")?;
+        self.0.list_ids(caller, list).await
+    }
+
     /// Follows a task's events after a cursor.
     pub async fn follow(&self, caller: &Caller, task: &str, after: u64) -> Result<Follower, Error> {
         self.allow_task(caller, Action::Read, "task.follow", task)?;
@@ -491,6 +508,7 @@ impl Inner {
             return;
         }
         self.publish(committed, entries);
+        self.trace_end(&run.origin, entries);
         if run.hooked.load(Ordering::Relaxed) {
             self.outbox.notify_one();
         }
@@ -499,6 +517,24 @@ impl Inner {
     pub(crate) fn publish(&self, committed: &Committed, entries: &Arc<[Entry]>) {
         let batch = || Batch { first_seq: committed.first_seq, entries: Arc::clone(entries) };
         self.hub.publish(committed.task, batch);
+    }
+
+    /// Tells the tracer that a task has ended, if it has.
+    pub(crate) fn trace_end(&self, origin: &Origin, entries: &[Entry]) {
+        if self.tracer.is_some()
+            && let Some(span) = entries.last().and_then(|last| Trace::whole(origin, last))
+        {
+            self.trace(span);
+        }
+    }
+
+    /// Tells the tracer of something that ended, without what looks like a secret.
+    pub(crate) fn trace(&self, mut span: Span) {
+        let Some(tracer) = &self.tracer else { return };
+        if let Some(error) = &mut span.error {
+            *error = self.options.access.redactor.text(error).into_owned();
+        }
+        tracer.ended(span);
     }
 
     /// Makes a run known, so that commands find it, until the guard is dropped.

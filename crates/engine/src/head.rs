@@ -27,6 +27,10 @@ pub(crate) struct Head {
     /// Whether the caller's model can be asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) can_sample: bool,
+    /// Whether the server's own model is asked instead. Decided once: a run after a restart, under another
+    /// configuration, finds the same places in its journal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) own_model: bool,
     /// Whether the caller can be sent to a link.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub(crate) can_authorize: bool,
@@ -76,6 +80,7 @@ impl Default for Head {
             agent_version: String::new(),
             can_ask: false,
             can_sample: false,
+            own_model: false,
             can_authorize: true,
             metadata: None,
             request: None,
@@ -135,6 +140,7 @@ impl Head {
             owner: row.owner.clone(),
             dialect: self.dialect.clone(),
             metadata: self.metadata.clone(),
+            trace: self.trace.clone(),
         }
     }
 }
@@ -235,6 +241,7 @@ mod tests {
                 owner: "local".into(),
                 dialect: "a2a/0.1".into(),
                 metadata: json!({"k": 1}).as_object().cloned(),
+                trace: None,
             },
             state: State::InputRequired,
             status_at: Timestamp(1_700_000_000_000),

@@ -29,6 +29,8 @@ pub(crate) enum Record {
     Slept { at: String, until: Timestamp },
     /// A called task ended like this. Kept whole: the called task may expire before its caller ends.
     Called { at: String, agent: String, task: Box<Task> },
+    /// A call was not taken, and why.
+    Refused { at: String, agent: String, why: String },
     /// A message came under an idempotency key. Not for the agent: a repeat of the message finds it here, and
     /// it was committed with what the message did.
     Heard { key: String, digest: String },
@@ -61,7 +63,7 @@ pub(crate) struct Replay {
     asked: HashMap<String, String>,
     answers: HashMap<String, Answer>,
     sleeps: HashMap<String, Timestamp>,
-    calls: HashMap<String, (String, Box<Task>)>,
+    calls: HashMap<String, (String, Result<Box<Task>, String>)>,
     records: u64,
 }
 
@@ -81,7 +83,8 @@ impl Replay {
             Record::Asked { at, text } => drop(self.asked.insert(at, text)),
             Record::Answered { question, answer } => drop(self.answers.insert(question, answer)),
             Record::Slept { at, until } => drop(self.sleeps.insert(at, until)),
-            Record::Called { at, agent, task } => drop(self.calls.insert(at, (agent, task))),
+            Record::Called { at, agent, task } => drop(self.calls.insert(at, (agent, Ok(task)))),
+            Record::Refused { at, agent, why } => drop(self.calls.insert(at, (agent, Err(why)))),
             Record::Heard { .. } => {}
         }
     }
@@ -133,12 +136,16 @@ impl Replay {
         Ok(self.sleeps.get(at).copied())
     }
 
-    /// How the call at this place ended, if it did.
-    pub(crate) fn called(&self, at: &str, agent: &str) -> Result<Option<Task>, AgentError> {
+    /// How the call at this place ended, if it did; or why it was not taken.
+    pub(crate) fn called(
+        &self,
+        at: &str,
+        agent: &str,
+    ) -> Result<Option<Result<Box<Task>, String>>, AgentError> {
         self.same_kind(at, "call", self.calls.contains_key(at))?;
         match self.calls.get(at) {
             None => Ok(None),
-            Some((recorded, task)) if recorded == agent => Ok(Some(Task::clone(task))),
+            Some((recorded, ended)) if recorded == agent => Ok(Some(ended.clone())),
             Some((recorded, _)) => {
                 Err(differs(at, &format!("call of {recorded:?}"), &format!("call of {agent:?}")))
             }
@@ -221,6 +228,7 @@ mod tests {
             Record::Slept { at: at(), until: Timestamp(1_700_000_000_000) },
             Record::Called { at: at(), agent: "helper".into(), task: Box::new(Task::new(origin())) },
             Record::Heard { key: "a key".into(), digest: "3q2-7w".into() },
+            Record::Refused { at: at(), agent: "helper".into(), why: "nobody is called so".into() },
         ]
     }
 
@@ -234,6 +242,7 @@ mod tests {
             owner: "local".into(),
             dialect: "engine".into(),
             metadata: None,
+            trace: None,
         }
     }
 }

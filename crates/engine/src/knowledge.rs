@@ -114,6 +114,9 @@ pub struct MemoryKey {
     pub key: String,
 }
 
+/// Bytes that an entry counts for beside its value and its names: what a store keeps around them, at least.
+pub const ENTRY_OVERHEAD: u64 = 200;
+
 /// An entry that is about to be written.
 #[derive(Debug, Clone)]
 pub struct MemoryPut {
@@ -132,8 +135,25 @@ pub struct MemoryPut {
     pub now: Timestamp,
     /// Entries that its namespace may have with it.
     pub max_entries: u64,
-    /// Bytes that its tenant may have with it.
+    /// Bytes that its tenant may have with it: for each entry those of the value, of the key and of the namespace's
+    /// name, and [`ENTRY_OVERHEAD`].
     pub max_bytes: u64,
+    /// Namespaces that its tenant may have with it; those count of which all has expired and is not swept yet.
+    pub max_namespaces: u64,
+}
+
+impl MemoryPut {
+    /// The bytes that it counts for.
+    pub fn weight(&self) -> u64 {
+        self.value.len() as u64 + self.key.weight()
+    }
+}
+
+impl MemoryKey {
+    /// The bytes that an entry of that name counts for beside its value.
+    pub fn weight(&self) -> u64 {
+        (self.namespace.len() + self.key.len()) as u64 + ENTRY_OVERHEAD
+    }
 }
 
 /// What a write takes for granted.
@@ -172,6 +192,9 @@ pub enum MemoryError {
     /// The tenant has as many bytes as it may.
     #[error("the tenant has {0} bytes")]
     TooManyBytes(u64),
+    /// The tenant has as many namespaces as it may.
+    #[error("the tenant has {0} namespaces")]
+    TooManyNamespaces(u64),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

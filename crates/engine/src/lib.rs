@@ -28,14 +28,15 @@ pub mod runner;
 pub mod store;
 pub mod surface;
 pub mod task;
+pub mod trace;
 pub mod webhook;
 
 pub use access::{Action, Caller, Grants, Kind};
-pub use agent::{Agent, AgentError, Outcome, Profile, Skill, TaskUse};
+pub use agent::{Agent, AgentError, Outcome, Probe, Profile, Sampler, Skill, TaskUse};
 pub use catalog::Catalog;
 pub use commands::{list::List, reply::Reply, submit::Submit};
 pub use content::{Artifact, Content, Message, Part, Role};
-pub use context::{Chunk, StepContext, TaskContext};
+pub use context::{CallEnd, Called, Chunk, StepContext, TaskContext};
 pub use engine::{About, Begun, Engine, Options, Parts};
 pub use error::Error;
 pub use event::{Event, Level};

@@ -40,9 +40,7 @@ use crate::{
 
 /// Entries that are forgotten at once when a namespace is cleared; others write in between.
 const CLEARED_AT_ONCE: usize = 256;
-/// Namespaces that one listing looks at; those that the caller may not read are passed over.
-const NAMESPACES_SCANNED: usize = 10_000;
-/// Of those, how many in one question.
+/// Namespaces that are asked for at once; those that the caller may not read are passed over.
 const NAMESPACES_AT_ONCE: usize = 1_000;
 
 /// An entry of the memory bank.
@@ -175,6 +173,7 @@ impl Memory {
             now: self.now(),
             max_entries: limits.entries_per_namespace,
             max_bytes: limits.bytes_per_tenant,
+            max_namespaces: limits.namespaces_per_tenant,
             key: key.clone(),
         };
         let stored = self.knowledge().put_memory(put).await.map_err(|error| self.refusal(error))?;
@@ -288,14 +287,18 @@ impl Memory {
                 resource: &"memory://namespace/",
             },
         )?;
-        let (mut names, mut after, mut scanned) = (vec![], after.to_owned(), 0);
-        while scanned < NAMESPACES_SCANNED {
+        // Nobody is told a name that it may not read, not as the place to go on from either. So all of them are looked
+        // at until the page is full; there are only so many (`namespaces_per_tenant`).
+        let Some(prefix) = caller.narrowed(Action::Read, Kind::Memory, prefix) else {
+            return Ok(Namespaces::default());
+        };
+        let (mut names, mut after) = (vec![], after.to_owned());
+        loop {
             let page = self
                 .knowledge()
-                .namespaces(caller.tenant(), prefix, &after, NAMESPACES_AT_ONCE, self.now())
+                .namespaces(caller.tenant(), &prefix, &after, NAMESPACES_AT_ONCE, self.now())
                 .await?;
-            let count = page.len();
-            scanned += count;
+            let last = page.len() < NAMESPACES_AT_ONCE;
             for name in page {
                 after.clone_from(&name);
                 if caller.may(Action::Read, Kind::Memory, &name) {
@@ -306,11 +309,10 @@ impl Memory {
                     names.push(name);
                 }
             }
-            if count < NAMESPACES_AT_ONCE {
+            if last {
                 return Ok(Namespaces { names, next: None });
             }
         }
-        Ok(Namespaces { names, next: Some(after) })
     }
 
     /// A page of a namespace, with how much all of it holds; `None` where it holds nothing.

@@ -42,7 +42,6 @@ pub(crate) struct Run {
     /// What the caller has said up to the start of this run, oldest first.
     pub(crate) messages: Vec<Message>,
     pub(crate) depth: u32,
-    pub(crate) trace: Option<String>,
     /// Wakes the driver: there is something to commit, to park, or to stop.
     pub(crate) driver: Notify,
     /// Wakes the agent: there is room, something is durable, or an answer came.
@@ -100,6 +99,8 @@ pub(crate) enum Wait {
     Answer(String),
     /// This time.
     Until(Timestamp),
+    /// The answer to this question, or this time.
+    AnswerBy(String, Timestamp),
 }
 
 /// What the driver takes out to commit.
@@ -132,7 +133,6 @@ impl Run {
             profile,
             messages: task.history.iter().filter(|m| m.role == crate::content::Role::User).cloned().collect(),
             depth: head.depth,
-            trace: head.trace.clone(),
             driver: Notify::new(),
             agent: Notify::new(),
             hooked: AtomicBool::new(false),
@@ -231,8 +231,13 @@ impl Run {
     }
 
     /// Notes that a chunk which is in the log already was written by this scope.
-    pub(crate) fn skip_chunk(&self, id: &str, scope: &str) -> Result<(), AgentError> {
-        Artifacts(&mut self.lock().artifacts).index(id, scope).map(|_| ())
+    pub(crate) fn skip_chunk(&self, id: &str, scope: &str, anew: bool) -> Result<(), AgentError> {
+        Artifacts(&mut self.lock().artifacts).place(id, scope, anew).map(|_| ())
+    }
+
+    /// The same for an artifact that all lines of work add to.
+    pub(crate) fn skip_shared(&self, id: &str) -> Result<(), AgentError> {
+        Artifacts(&mut self.lock().artifacts).place(id, SHARED, false).map(|_| ())
     }
 
     /// Runs a question against what earlier runs did.
@@ -273,6 +278,22 @@ impl Run {
         self.until(|shared| shared.replay.answer(question).cloned()).await
     }
 
+    /// The same, for so long; `None` when the time is up.
+    pub(crate) async fn answer_by(
+        &self,
+        question: &str,
+        scope: &str,
+        until: Option<Timestamp>,
+    ) -> Option<Answer> {
+        let Some(until) = until else { return Some(self.answer(question, scope).await) };
+        let _waiting = self.wait_in(scope, Wait::AnswerBy(question.to_owned(), until));
+        tokio::select! {
+            biased;
+            answer = self.until(|shared| shared.replay.answer(question).cloned()) => Some(answer),
+            () = tokio::time::sleep(until.since(self.engine.clock.now())) => None,
+        }
+    }
+
     /// Says that a line of work waits for somebody, or for a time, until the guard is dropped.
     pub(crate) fn wait_in<'a>(&'a self, scope: &'a str, wait: Wait) -> Waiting<'a> {
         if let Some(line) = self.lock().lines.get_mut(scope) {
@@ -286,6 +307,13 @@ impl Run {
     pub(crate) fn busy(&self) -> Busy<'_> {
         self.lock().busy += 1;
         Busy(self)
+    }
+
+    /// Says that work which was under way waits for somebody, until the guard is dropped.
+    pub(crate) fn rest(&self) -> Resting<'_> {
+        self.lock().busy -= 1;
+        self.driver.notify_one();
+        Resting(self)
     }
 
     /// Says that another task is waited for, until the guard is dropped. Meanwhile this one gives its place
@@ -443,9 +471,15 @@ impl Run {
         for line in shared.lines.values().filter(|line| line.branches == 0) {
             match line.waits.as_ref()? {
                 // The agent has it before it can take it: not parked in between.
-                Wait::Answer(question) if shared.replay.answer(question).is_some() => return None,
+                Wait::Answer(question) | Wait::AnswerBy(question, _)
+                    if shared.replay.answer(question).is_some() =>
+                {
+                    return None;
+                }
                 Wait::Answer(_) => {}
-                Wait::Until(at) => wake_at = Some(wake_at.map_or(*at, |earlier| earlier.min(*at))),
+                Wait::Until(at) | Wait::AnswerBy(_, at) => {
+                    wake_at = Some(wake_at.map_or(*at, |earlier| earlier.min(*at)));
+                }
             }
         }
         Some(wake_at)
@@ -485,6 +519,11 @@ impl Run {
     /// How long its caller waits for an answer of its own, if it waits at a connection.
     pub(crate) fn waiting(&self) -> Option<Duration> {
         self.lock().head.waiting_ms.map(Duration::from_millis)
+    }
+
+    /// Whether the server's own model is asked where the caller has none.
+    pub(crate) fn has_own_model(&self) -> bool {
+        self.lock().head.own_model
     }
 
     /// What the caller's side can be asked.
@@ -544,12 +583,18 @@ fn outer_scope(scope: &str) -> &str {
     scope.rsplit_once('/').map_or("", |(outer, _)| outer)
 }
 
+/// The line of work that a step belongs to; a line that is no step is its own.
+fn line_of(scope: &str) -> &str {
+    scope.split_once('#').map_or(scope, |(line, _)| line)
+}
+
 /// The task's artifacts by position, while the lock is held.
 pub(crate) struct Artifacts<'a>(&'a mut Vec<(String, Option<String>)>);
 
 impl Artifacts<'_> {
-    /// The position of an artifact that this scope writes.
-    pub(crate) fn index(&mut self, id: &str, scope: &str) -> Result<u32, AgentError> {
+    /// The position of an artifact that this scope writes. `anew`: it replaces what is there; then it may have
+    /// been written by an earlier step of the same line, which has ended and is not redone.
+    pub(crate) fn place(&mut self, id: &str, scope: &str, anew: bool) -> Result<u32, AgentError> {
         let index = match self.0.iter().position(|(known, _)| known == id) {
             Some(index) => index,
             None => {
@@ -560,6 +605,7 @@ impl Artifacts<'_> {
         let writer = &mut self.0[index].1;
         match writer {
             Some(writer) if writer == scope => {}
+            Some(writer) if anew && line_of(writer) == line_of(scope) => scope.clone_into(writer),
             // A step that is redone replaces what it wrote, so nobody else may have written there.
             Some(writer) => {
                 return Err(AgentError::Misuse(format!(
@@ -571,6 +617,17 @@ impl Artifacts<'_> {
         Ok(index as u32)
     }
 }
+
+impl Artifacts<'_> {
+    /// The position of an artifact that all lines of work add to, and whether it was there.
+    pub(crate) fn shared_index(&mut self, id: &str) -> Result<(u32, bool), AgentError> {
+        let known = self.0.iter().any(|(known, _)| known == id);
+        Ok((self.place(id, SHARED, false)?, known))
+    }
+}
+
+/// Who writes an artifact that all lines of work add to. No scope is called so.
+const SHARED: &str = "#";
 
 /// A line of work that waits.
 pub(crate) struct Waiting<'a> {
@@ -599,6 +656,15 @@ impl Drop for Calling<'_> {
         if shared.calls == 0 {
             self.run.engine.take_place_back();
         }
+    }
+}
+
+/// A step that waits for what a branch asks, see [`crate::StepContext::rest`].
+pub struct Resting<'a>(&'a Run);
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().busy += 1;
     }
 }
 

@@ -498,6 +498,8 @@ pub struct ListQuery {
     pub after: Option<ListCursor>,
     /// How many, at most.
     pub limit: usize,
+    /// Only the rows, without snapshots and logs.
+    pub only_rows: bool,
 }
 
 /// A place in a list.

@@ -311,7 +311,7 @@ impl Surface {
         read(&self.prompts).values().cloned().collect()
     }
 
-    fn tell(&self, change: Change) {
+    pub(crate) fn tell(&self, change: Change) {
         // An error says that nobody listens.
         let _ = self.changes.send(change);
     }

@@ -83,6 +83,20 @@ impl State {
         Self::Rejected,
     ];
 
+    /// Its name, as it is stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Submitted => "submitted",
+            Self::Working => "working",
+            Self::InputRequired => "input-required",
+            Self::AuthRequired => "auth-required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::Rejected => "rejected",
+        }
+    }
+
     /// The number that stores keep. States from 4 on are terminal.
     pub fn code(self) -> u8 {
         self as u8
@@ -128,6 +142,9 @@ pub struct Origin {
     /// Attributes that the caller gave with the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
+    /// W3C `traceparent` of the request that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
 }
 
 impl Origin {
@@ -142,6 +159,14 @@ const FAULT: &str = "nuncio/fault";
 
 pub(crate) fn as_fault(mut message: Message) -> Message {
     message.metadata.get_or_insert_default().insert(FAULT.into(), true.into());
+    message
+}
+
+/// Marks the last word of a task that failed because nobody could be reached who would do the work.
+const UNREACHABLE: &str = "nuncio/unreachable";
+
+pub(crate) fn as_unreachable(mut message: Message) -> Message {
+    message.metadata.get_or_insert_default().insert(UNREACHABLE.into(), true.into());
     message
 }
 
@@ -189,6 +214,12 @@ impl Task {
     pub fn is_fault(&self) -> bool {
         let metadata = self.status_message.as_ref().and_then(|message| message.metadata.as_ref());
         self.state == State::Failed && metadata.is_some_and(|metadata| metadata.contains_key(FAULT))
+    }
+
+    /// Whether it failed because whoever was to do the work could not be reached: another may be asked.
+    pub fn is_unreachable(&self) -> bool {
+        let metadata = self.status_message.as_ref().and_then(|message| message.metadata.as_ref());
+        self.state == State::Failed && metadata.is_some_and(|metadata| metadata.contains_key(UNREACHABLE))
     }
 
     /// The task after the given entries.

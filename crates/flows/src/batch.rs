@@ -13,6 +13,7 @@ mod content;
 mod control;
 mod dispatch;
 pub mod files;
+mod held;
 pub mod input;
 mod live;
 mod memory;

@@ -1,4 +1,5 @@
-//! What agents and people share and build on: the memory bank, SPARC workflows, the batch engine and the registry.
+//! What agents and people share and build on: the memory bank, SPARC workflows, the batch engine, plans
+//! and the registry.
 //!
 //! All of it stands on the engine: what is kept is kept in its store, who may do what is decided by its guard, and
 //! work that takes time is a task like any other. It is offered on the surface, as tools, resources and prompts;
@@ -7,6 +8,7 @@
 pub mod batch;
 pub mod memory;
 mod patience;
+pub mod plan;
 pub mod registry;
 pub mod resource;
 pub mod sparc;
@@ -19,8 +21,9 @@ use nuncio_engine::{Agent, Engine, surface::ShapeError};
 use crate::{
     batch::{Batch, BatchOptions},
     memory::{MemoryBank, MemoryOptions},
+    plan::{PlanOptions, Plans},
     registry::{Registry, RegistryOptions},
-    sparc::{Sparc, SparcOptions},
+    sparc::{Sparc, SparcModel, SparcOptions},
 };
 
 /// What an operator may set.
@@ -34,6 +37,8 @@ pub struct FlowsOptions {
     pub batch: BatchOptions,
     /// The registry.
     pub registry: RegistryOptions,
+    /// Plans.
+    pub plan: PlanOptions,
     /// Hosts of `mcp://{host}/{type}/…`, which stands for `{type}://…`.
     pub alias_hosts: Vec<String>,
 }
@@ -45,6 +50,7 @@ impl Default for FlowsOptions {
             sparc: SparcOptions::default(),
             batch: BatchOptions::default(),
             registry: RegistryOptions::default(),
+            plan: PlanOptions::default(),
             alias_hosts: vec!["nuncio".into(), "claude-20x".into()],
         }
     }
@@ -56,22 +62,28 @@ pub struct Flows {
     sparc: Arc<Sparc>,
     batch: Arc<Batch>,
     registry: Arc<Registry>,
+    plans: Plans,
 }
 
 impl Flows {
     /// With these options.
     pub fn new(options: FlowsOptions) -> Self {
+        let registry = Arc::new(Registry::new(options.registry.clone()));
+        let mut plan = options.plan.clone();
+        plan.model = plan.model.or_else(|| options.sparc.model.as_ref().map(SparcModel::options));
         Self {
             sparc: Arc::new(Sparc::new(options.sparc.clone())),
             batch: Arc::new(Batch::new(options.batch.clone())),
-            registry: Arc::new(Registry::new(options.registry.clone())),
+            plans: Plans::new(plan, Arc::clone(&registry)),
+            registry,
             options,
         }
     }
 
     /// The agents that belong to it.
     pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
-        self.sparc.agents().into_iter().chain(self.batch.agents()).collect()
+        let (sparc, batch) = (self.sparc.agents(), self.batch.agents());
+        sparc.into_iter().chain(batch).chain(self.plans.agents()).collect()
     }
 
     /// Says that callers of this server have to show a token.
@@ -89,6 +101,7 @@ impl Flows {
         self.sparc.install(engine, surface)?;
         self.batch.install(engine, &bank, surface)?;
         self.registry.install(engine, surface)?;
+        self.plans.install(engine, surface)?;
         tasks::install(engine, surface)
     }
 }

@@ -1,5 +1,6 @@
 //! The registry: who can be reached, and how they are. Local agents are well while the engine runs; remotes that the
-//! operator configured are probed in the background, and calls that somebody makes to them count as well.
+//! operator configured, and agents that stand for somebody elsewhere, are probed in the background, and calls that
+//! somebody makes to them count as well. Agents come and go with the catalog.
 //!
 //! Nothing of it is kept: a server that starts looks for itself. What others read of it is in `offer.rs`.
 
@@ -16,11 +17,15 @@ use std::{
     time::Duration,
 };
 
-use nuncio_engine::{Engine, Surface, clock::Timestamp, surface::ShapeError};
+use nuncio_engine::{
+    Agent, Engine, Probe, Surface,
+    clock::Timestamp,
+    surface::{Change, ShapeError},
+};
 use nuncio_wire::a2a::card::{self, CardContext};
 use serde_json::Value;
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::{Instant, timeout},
 };
@@ -36,6 +41,8 @@ const MAX_ERROR: usize = 300;
 /// The shortest wait between two looks, whatever the clock says; and while there is no place for another probe.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 const WAIT_FOR_PLACE: Duration = Duration::from_millis(100);
+/// Whoever asks for a probe of somebody who was probed less than this ago is told what that one found.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -91,8 +98,8 @@ impl Place {
 pub struct Known {
     /// What it is called.
     pub name: String,
-    /// Where it is, without what looks like a secret.
-    pub url: String,
+    /// Where it is, without what looks like a secret; `None` where that is not told.
+    pub url: Option<String>,
     /// Whether it is here, and what it speaks if not.
     pub place: Place,
     /// Whether the last attempt to reach it was a good one.
@@ -126,16 +133,77 @@ pub struct Registry {
 
 #[derive(Default)]
 struct State {
+    /// Whoever is probed: remotes, and agents with a probe.
     remotes: BTreeMap<String, Watched>,
+    /// The catalog's generation whose agents are among them.
+    generation: Option<u64>,
     /// When it was last looked who is due; local agents were seen then.
     last_scan: Option<Timestamp>,
 }
 
 struct Watched {
-    remote: Remote,
+    who: Who,
     health: Health,
     found: Found,
     latency: Option<Duration>,
+    /// When the last probe ended.
+    looked: Option<Timestamp>,
+    /// The last probe: it goes on as long as there is somebody at the other end.
+    looking: Option<watch::Receiver<()>>,
+}
+
+/// A probe that is to be made; when it is dropped, those who wait for it go on.
+struct Due {
+    who: Who,
+    _looks: watch::Sender<()>,
+}
+
+/// Who is probed.
+#[derive(Clone)]
+enum Who {
+    /// A remote that the operator configured.
+    Remote(Remote),
+    /// An agent of this server that stands for somebody elsewhere.
+    Agent { name: String, agent: Arc<dyn Agent>, probe: Arc<dyn Probe> },
+}
+
+impl Who {
+    fn name(&self) -> &str {
+        match self {
+            Self::Remote(remote) => &remote.name,
+            Self::Agent { name, .. } => name,
+        }
+    }
+}
+
+impl State {
+    /// Follows the catalog: who came is due at once, who went is forgotten, and who was put in another's place is
+    /// looked at anew.
+    fn follow(&mut self, engine: &Engine) {
+        let catalog = engine.catalog();
+        let generation = Some(catalog.generation());
+        if self.generation == generation {
+            return;
+        }
+        self.generation = generation;
+        let now = engine.clock().now();
+        let is_there = |name: &str, known: &Arc<dyn Agent>| {
+            catalog.get(name).is_ok_and(|registered| Arc::ptr_eq(&registered.agent, known))
+        };
+        self.remotes.retain(|name, watched| match &watched.who {
+            Who::Remote(_) => true,
+            Who::Agent { agent, .. } => is_there(name, agent),
+        });
+        for registered in catalog.iter() {
+            let (name, agent) = (registered.profile.name.clone(), Arc::clone(&registered.agent));
+            let known = self.remotes.get(&name).map(|watched| &watched.who);
+            let Some(probe) = agent.probe().filter(|_| !matches!(known, Some(Who::Agent { .. }))) else {
+                continue;
+            };
+            let who = Who::Agent { name: name.clone(), agent, probe };
+            self.remotes.insert(name, Watched::new(who, now));
+        }
+    }
 }
 
 impl Registry {
@@ -185,36 +253,40 @@ impl Registry {
                 );
                 continue;
             }
-            let (remote, health) = (remote.clone(), Health::unknown(now));
-            let watched = Watched { remote, health, found: Found::default(), latency: None };
-            state.remotes.insert(watched.remote.name.clone(), watched);
+            let watched = Watched::new(Who::Remote(remote.clone()), now);
+            state.remotes.insert(remote.name.clone(), watched);
         }
+        state.follow(engine);
     }
 
     /// Everybody who is known, by name.
     pub fn agents(&self) -> Vec<Known> {
         let Some(engine) = self.engine.get() else { return vec![] };
-        let state = self.lock();
+        let mut state = self.lock();
+        state.follow(engine);
         let base = engine.catalog().surface().base_url();
         let bearer = self.bearer.load(Ordering::Relaxed);
         let local = engine.catalog().iter().map(|agent| {
             let profile = &agent.profile;
             let url = format!("{base}/agents/{}", profile.name);
+            // One that stands for somebody elsewhere is as well as that one.
+            let watched = state.remotes.get(&profile.name);
+            let health = watched.map(|watched| &watched.health);
             Known {
                 name: profile.name.clone(),
                 place: Place::Local,
-                healthy: true,
-                breaker: Breaker::Closed,
+                healthy: health.is_none_or(|health| health.healthy),
+                breaker: health.map_or(Breaker::Closed, |health| health.breaker),
                 capabilities: profile.skills.iter().map(|skill| skill.id.clone()).collect(),
-                last_seen: state.last_scan,
-                last_error: None,
-                latency: None,
+                last_seen: health.map_or(state.last_scan, |health| health.last_seen),
+                last_error: health.and_then(|health| health.last_error.clone()),
+                latency: watched.and_then(|watched| watched.latency),
                 card: Some(card::v1(profile, &CardContext { bearer, ..CardContext::new(url.clone()) })),
                 server_info: None,
-                url,
+                url: Some(url),
             }
         });
-        let remote = state.remotes.values().map(|watched| watched.known(engine));
+        let remote = state.remotes.values().filter_map(|watched| watched.known(engine));
         let mut all: Vec<Known> = local.chain(remote).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
@@ -231,12 +303,32 @@ impl Registry {
         self.agents().into_iter().filter(able).collect()
     }
 
+    /// Why somebody is not worth a call now, as far as that is known: the last attempt was a bad one. `None`: nothing
+    /// is known against it.
+    pub fn down(&self, name: &str) -> Option<String> {
+        let engine = self.engine.get()?;
+        let mut state = self.lock();
+        state.follow(engine);
+        let health = &state.remotes.get(name)?.health;
+        let why = || health.last_error.clone().unwrap_or_else(|| "its breaker is open".into());
+        let is_down = health.breaker != Breaker::Closed || (!health.healthy && health.last_error.is_some());
+        is_down.then(why)
+    }
+
+    /// Looks at somebody now, and says why they are not worth a call. `None`: nothing speaks against it, or nobody of
+    /// that name is ever probed.
+    pub async fn look(self: &Arc<Self>, name: &str) -> Option<String> {
+        // What was seen a moment ago says nothing: something has happened since.
+        self.probe_unless(name, Duration::ZERO).await?;
+        self.down(name)
+    }
+
     /// When it was last looked who is due.
     pub fn last_scan(&self) -> Option<Timestamp> {
         self.lock().last_scan
     }
 
-    /// A call to somebody did well, or not: it counts as a probe does. Who is not a remote is passed over.
+    /// A call to somebody did well, or not: it counts as a probe does. Who is never probed is passed over.
     pub fn report(&self, name: &str, outcome: Result<(), &str>) {
         self.note(name, |watched, note| match outcome {
             Ok(()) => watched.health.good(note.pace, note.now, note.chance),
@@ -244,12 +336,32 @@ impl Registry {
         });
     }
 
-    /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so.
-    pub async fn probe(&self, name: &str) -> Option<Known> {
-        let remote = self.lock().remotes.get(name).map(|watched| watched.remote.clone());
-        if let Some(remote) = remote {
-            self.begin(&remote.name);
-            self.attempt(&remote).await;
+    /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so. One probe of somebody
+    /// is made at a time, and shared by all who ask meanwhile and a moment later; it goes on when they leave.
+    pub async fn probe(self: &Arc<Self>, name: &str) -> Option<Known> {
+        self.probe_unless(name, FRESH).await
+    }
+
+    /// Probes somebody, unless that was done within that time.
+    async fn probe_unless(self: &Arc<Self>, name: &str, fresh: Duration) -> Option<Known> {
+        let engine = self.engine.get()?;
+        let now = engine.clock().now();
+        let looking = {
+            let mut state = self.lock();
+            state.follow(engine);
+            state.remotes.get_mut(name).and_then(|watched| match watched.under_way() {
+                Some(looking) => Some(looking.clone()),
+                None if watched.looked.is_some_and(|at| now.since(at) < fresh) => None,
+                None => {
+                    let (registry, due) = (Arc::clone(self), watched.begin(self.probing_until()));
+                    tokio::spawn(async move { registry.attempt(&due).await });
+                    watched.looking.clone()
+                }
+            })
+        };
+        if let Some(mut looking) = looking {
+            // Nothing is ever sent: an error says that it has ended.
+            let _ = looking.changed().await;
         }
         self.agent(name)
     }
@@ -257,18 +369,19 @@ impl Registry {
     /// Probes all who are due, and returns when that is done.
     pub async fn round(&self) {
         let due = self.take_due(usize::MAX);
-        futures_util::future::join_all(due.iter().map(|remote| self.attempt(remote))).await;
+        futures_util::future::join_all(due.iter().map(|due| self.attempt(due))).await;
     }
 
     /// Probes whoever is due, until the engine stops.
     async fn run(self: Arc<Self>) {
         let Some(engine) = self.engine.get() else { return };
         let mut closing = engine.closing();
+        let mut changes = engine.catalog().surface().changes();
         let mut probes = JoinSet::new();
         loop {
-            for remote in self.take_due(self.places.available_permits()) {
+            for due in self.take_due(self.places.available_permits()) {
                 let registry = Arc::clone(&self);
-                probes.spawn(async move { registry.attempt(&remote).await });
+                probes.spawn(async move { registry.attempt(&due).await });
             }
             let shortest = if self.places.available_permits() > 0 { SHORTEST_WAIT } else { WAIT_FOR_PLACE };
             let wait = self.next_due().since(engine.clock().now()).max(shortest);
@@ -276,28 +389,32 @@ impl Registry {
                 () = tokio::time::sleep(wait) => {}
                 // Its place is free for another who is due.
                 Some(_) = probes.join_next() => {}
+                // Whoever came is not to wait for a round.
+                () = agents_changed(&mut changes) => {}
                 _ = closing.wait_for(|closing| *closing) => return,
             }
         }
     }
 
     /// Those who are due, at most so many; they are being probed from now on.
-    fn take_due(&self, most: usize) -> Vec<Remote> {
+    fn take_due(&self, most: usize) -> Vec<Due> {
         let Some(engine) = self.engine.get() else { return vec![] };
         let now = engine.clock().now();
         let mut state = self.lock();
+        state.follow(engine);
         state.last_scan = Some(now);
         let mut due: Vec<&mut Watched> =
-            state.remotes.values_mut().filter(|watched| watched.health.due <= now).collect();
+            state.remotes.values_mut().filter(|watched| watched.is_due(now)).collect();
         due.sort_by_key(|watched| watched.health.due);
         due.truncate(most);
-        let until = now.after(self.options.timeout * 2);
-        due.into_iter()
-            .map(|watched| {
-                watched.health.probing(until);
-                watched.remote.clone()
-            })
-            .collect()
+        let until = self.probing_until();
+        due.into_iter().map(|watched| watched.begin(until)).collect()
+    }
+
+    /// Until when somebody who is probed now is not due.
+    fn probing_until(&self) -> Timestamp {
+        let now = self.engine.get().map_or(Timestamp(0), |engine| engine.clock().now());
+        now.after(self.options.timeout * 2)
     }
 
     /// When to look again: when the next one is due, and now and then for the local agents.
@@ -309,26 +426,25 @@ impl Registry {
         next.map_or(regular, |due| due.min(regular))
     }
 
-    fn begin(&self, name: &str) {
-        let Some(engine) = self.engine.get() else { return };
-        let until = engine.clock().now().after(self.options.timeout * 2);
-        if let Some(watched) = self.lock().remotes.get_mut(name) {
-            watched.health.probing(until);
-        }
-    }
-
     /// Probes somebody, and notes what came of it.
-    async fn attempt(&self, remote: &Remote) {
+    async fn attempt(&self, Due { who, .. }: &Due) {
         // It is never closed.
         let _place = self.places.acquire().await;
         let (started, patience) = (Instant::now(), self.options.timeout);
-        let found = match timeout(patience, self.prober.probe(remote)).await {
+        let looking = async {
+            match who {
+                Who::Remote(remote) => self.prober.probe(remote).await,
+                // What it can do stands in the catalog.
+                Who::Agent { probe, .. } => probe.look().await.map(|()| Found::default()),
+            }
+        };
+        let found = match timeout(patience, looking).await {
             Ok(found) => found,
             Err(_) => Err(format!("no answer within {} s", patience.as_secs_f32())),
         };
         let latency = started.elapsed();
-        self.note(&remote.name, |watched, note| {
-            watched.latency = Some(latency);
+        self.note(who.name(), |watched, note| {
+            (watched.latency, watched.looked) = (Some(latency), Some(note.now));
             match found {
                 Ok(found) => {
                     watched.found = found;
@@ -381,12 +497,48 @@ impl Note<'_> {
     }
 }
 
+/// Returns when agents may have come or gone.
+async fn agents_changed(changes: &mut tokio::sync::broadcast::Receiver<Change>) {
+    loop {
+        match changes.recv().await {
+            Ok(Change::Tools) | Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => return,
+            Ok(_) => {}
+            // The surface is there as long as the engine is.
+            Err(tokio::sync::broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
 impl Watched {
-    fn known(&self, engine: &Engine) -> Known {
-        Known {
-            name: self.remote.name.clone(),
-            url: engine.redactor().text(self.remote.url.as_str()).into_owned(),
-            place: Place::Remote(self.remote.kind),
+    fn new(who: Who, due: Timestamp) -> Self {
+        let (health, found) = (Health::unknown(due), Found::default());
+        Self { who, health, found, latency: None, looked: None, looking: None }
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.health.due <= now && self.under_way().is_none()
+    }
+
+    /// The probe that is being made.
+    fn under_way(&self) -> Option<&watch::Receiver<()>> {
+        self.looking.as_ref().filter(|looking| looking.has_changed().is_ok())
+    }
+
+    /// Begins a probe.
+    fn begin(&mut self, until: Timestamp) -> Due {
+        self.health.probing(until);
+        let (looks, looking) = watch::channel(());
+        self.looking = Some(looking);
+        Due { who: self.who.clone(), _looks: looks }
+    }
+
+    /// How a remote is. An agent of this server is shown as one.
+    fn known(&self, engine: &Engine) -> Option<Known> {
+        let Who::Remote(remote) = &self.who else { return None };
+        Some(Known {
+            name: remote.name.clone(),
+            url: Some(engine.redactor().text(remote.url.as_str()).into_owned()),
+            place: Place::Remote(remote.kind),
             healthy: self.health.healthy,
             breaker: self.health.breaker,
             capabilities: self.found.capabilities.clone(),
@@ -395,6 +547,6 @@ impl Watched {
             latency: self.latency,
             card: self.found.card.clone(),
             server_info: self.found.server_info.clone(),
-        }
+        })
     }
 }

@@ -21,9 +21,11 @@ mod view;
 mod workflow;
 mod workflows;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
+use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Engine, Surface, surface::ShapeError};
+use tokio::sync::Semaphore;
 
 pub use self::{
     command::{CommandReport, TestCommand},
@@ -47,6 +49,8 @@ pub struct SparcOptions {
     pub test_timeout: Duration,
     /// Bytes of its output that are kept, from the end.
     pub test_output: usize,
+    /// How many of them run at once in this process, of all workflows; at least one. They share a folder.
+    pub test_commands: usize,
     /// The model that is asked where the caller has none.
     pub model: Option<SparcModel>,
     /// Bytes of an artifact.
@@ -64,6 +68,7 @@ impl Default for SparcOptions {
             test_dir: None,
             test_timeout: Duration::from_secs(600),
             test_output: 64 * 1024,
+            test_commands: 1,
             model: None,
             max_artifact: 1024 * 1024,
             max_history: 10_000,
@@ -83,15 +88,38 @@ pub struct SparcModel {
     pub key_variable: Option<String>,
 }
 
+/// The options, and what all workflows of the process share by them.
+pub(crate) struct Configured {
+    options: SparcOptions,
+    test_places: Semaphore,
+}
+
+impl Deref for Configured {
+    type Target = SparcOptions;
+
+    fn deref(&self) -> &SparcOptions {
+        &self.options
+    }
+}
+
+impl SparcModel {
+    /// How it is asked. The key is looked up now.
+    pub fn options(&self) -> ModelOptions {
+        let key = self.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
+        ModelOptions { key, ..ModelOptions::new(&self.url, &self.name) }
+    }
+}
+
 /// SPARC workflows: five phases, each of which ends at a gate.
 pub struct Sparc {
-    options: Arc<SparcOptions>,
+    options: Arc<Configured>,
 }
 
 impl Sparc {
     /// With these options.
     pub fn new(options: SparcOptions) -> Self {
-        Self { options: Arc::new(options) }
+        let test_places = Semaphore::new(options.test_commands.clamp(1, Semaphore::MAX_PERMITS));
+        Self { options: Arc::new(Configured { options, test_places }) }
     }
 
     /// The agents that belong to it.

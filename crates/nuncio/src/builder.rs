@@ -6,12 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use nuncio_engine::{Agent, Catalog, Options, Surface, outbox::OutboxOptions};
+use nuncio_agents::{Fleet, configured::AgentSpec};
+use nuncio_client::model::ModelOptions;
+use nuncio_engine::{Agent, Catalog, Options, Surface, catalog::CatalogError, outbox::OutboxOptions};
 use nuncio_flows::{Flows, FlowsOptions};
 use nuncio_server::ServerOptions;
 use nuncio_store::PostgresOptions;
 
-use crate::{End, Running, SecurityOptions, Signals, StartError, running};
+use crate::{End, OtlpOptions, Running, SecurityOptions, Signals, StartError, running};
 
 /// Where tasks are kept.
 #[derive(Debug, Clone)]
@@ -32,6 +34,7 @@ pub enum StorePlace {
 /// Without further words it listens on `127.0.0.1:8080` and keeps its tasks in `./nuncio-data`.
 pub struct Nuncio {
     pub(crate) agents: Vec<Arc<dyn Agent>>,
+    pub(crate) configured: Vec<AgentSpec>,
     pub(crate) default_agent: Option<String>,
     pub(crate) listen: String,
     pub(crate) allow_remote: bool,
@@ -44,6 +47,8 @@ pub struct Nuncio {
     pub(crate) surface: Arc<Surface>,
     pub(crate) flows: Option<Arc<Flows>>,
     pub(crate) security: SecurityOptions,
+    pub(crate) otlp: OtlpOptions,
+    pub(crate) model: Option<ModelOptions>,
 }
 
 impl Default for Nuncio {
@@ -57,6 +62,7 @@ impl Nuncio {
     pub fn new() -> Self {
         Self {
             agents: vec![],
+            configured: vec![],
             default_agent: None,
             listen: "127.0.0.1:8080".into(),
             allow_remote: false,
@@ -69,6 +75,8 @@ impl Nuncio {
             surface: Arc::default(),
             flows: None,
             security: SecurityOptions::default(),
+            otlp: OtlpOptions::default(),
+            model: None,
         }
     }
 
@@ -85,6 +93,14 @@ impl Nuncio {
         self
     }
 
+    /// Adds agents that are made of configuration: programs, endpoints, models, agents elsewhere. They can be changed
+    /// while the server runs, see [`Running::fleet`].
+    #[must_use]
+    pub fn configured(mut self, specs: impl IntoIterator<Item = AgentSpec>) -> Self {
+        self.configured.extend(specs);
+        self
+    }
+
     /// Offers the tools, resources and prompts of that surface over MCP, beside the agents. It may change
     /// while the server runs.
     #[must_use]
@@ -98,6 +114,13 @@ impl Nuncio {
     #[must_use]
     pub fn flows(mut self, options: FlowsOptions) -> Self {
         self.flows = Some(Arc::new(Flows::new(options)));
+        self
+    }
+
+    /// A model that answers what agents ask of their caller's model, where the caller has none.
+    #[must_use]
+    pub fn model(mut self, options: ModelOptions) -> Self {
+        self.model = Some(options);
         self
     }
 
@@ -184,6 +207,13 @@ impl Nuncio {
         self
     }
 
+    /// Where traces go.
+    #[must_use]
+    pub fn otlp(mut self, options: OtlpOptions) -> Self {
+        self.otlp = options;
+        self
+    }
+
     /// Starts, and returns as soon as requests are taken. The server runs until [`Running::stop`].
     pub async fn start(self) -> Result<Running, StartError> {
         running::start(self).await
@@ -201,8 +231,8 @@ impl Nuncio {
         }
     }
 
-    pub(crate) fn catalog(&self) -> Result<Catalog, StartError> {
-        if self.agents.is_empty() {
+    pub(crate) fn catalog(&self, fleet: &Fleet) -> Result<Catalog, StartError> {
+        if self.agents.is_empty() && self.configured.is_empty() {
             return Err(StartError::NoAgents);
         }
         let mut catalog = Catalog::default();
@@ -211,6 +241,14 @@ impl Nuncio {
         }
         for agent in self.flows.iter().flat_map(|flows| flows.agents()) {
             catalog.add(agent)?;
+        }
+        for (agent, spec) in fleet.agents().into_iter().zip(fleet.specs()) {
+            catalog.add(agent).map_err(|error| match error {
+                CatalogError::Twice(_) => {
+                    spec.wrong("name", "an agent of the server itself has that name").into()
+                }
+                error => StartError::Catalog(error),
+            })?;
         }
         catalog.set_surface(Arc::clone(&self.surface));
         if let Some(name) = &self.default_agent {

@@ -7,6 +7,7 @@ mod agents;
 mod audit;
 mod batch;
 mod card;
+mod chat;
 mod connection;
 mod desk;
 mod error;
@@ -17,6 +18,7 @@ mod mcp;
 mod memory;
 mod output;
 mod parts;
+mod plan;
 mod progress;
 mod push;
 mod send;
@@ -54,6 +56,8 @@ enum Command {
     Mcp(serve::Flags),
     /// Send a message to an agent, to start a task or to go on with one
     Send(send::Flags),
+    /// Talk to agents and servers from this terminal
+    Chat(chat::Flags),
     /// Look at tasks, follow them, cancel them
     #[command(subcommand)]
     Task(task::Command),
@@ -69,6 +73,8 @@ enum Command {
     Sparc(sparc::Sparc),
     /// Have many operations done as one task
     Batch(batch::Batch),
+    /// Cut work into tasks for many agents, have them done, and put the parts together
+    Plan(plan::Plan),
     /// Look who can be reached, and how they are
     Agents(agents::Agents),
     /// Make tokens for those who may call, list them, take them back
@@ -100,12 +106,14 @@ impl Command {
         match self {
             Self::Serve(_) | Self::Mcp(_) | Self::Store(_) => Format::Text,
             Self::Send(flags) => flags.agent.output.format,
+            Self::Chat(flags) => flags.format,
             Self::Task(command) => command.agent().output.format,
             Self::Card(command) => command.agent().output.format,
             Self::Push(command) => command.format(),
             Self::Memory(memory) => memory.server.format,
             Self::Sparc(sparc) => sparc.server.format,
             Self::Batch(batch) => batch.server.format,
+            Self::Plan(plan) => plan.server.format,
             Self::Agents(agents) => agents.server.format,
             Self::Token(command) => command.format(),
             Self::Audit(flags) => flags.format(),
@@ -129,12 +137,14 @@ impl Command {
                 Self::Serve(flags) => serve::run(&flags).await,
                 Self::Mcp(flags) => mcp::run(&flags).await,
                 Self::Send(flags) => done(send::run(flags).await),
+                Self::Chat(flags) => flags.run().await,
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),
                 Self::Push(command) => done(command.run().await),
                 Self::Memory(memory) => done(memory.run().await),
                 Self::Sparc(sparc) => sparc.run().await,
                 Self::Batch(batch) => batch.run().await,
+                Self::Plan(plan) => plan.run().await,
                 Self::Agents(agents) => done(agents.run().await),
                 Self::Token(command) => done(command.run().await),
                 Self::Audit(flags) => done(flags.run().await),

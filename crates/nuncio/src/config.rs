@@ -4,6 +4,7 @@
 //! meet in `settings.rs`, one row a setting. A flag stands before the environment, that before the file, and
 //! that before the default, which is what `Config::default()` says.
 
+mod agents;
 mod file;
 mod print;
 mod remotes;
@@ -17,10 +18,12 @@ use std::{
 };
 
 use nuncio::{
-    FlowsOptions, PostgresOptions, SecurityOptions, ServerOptions, StorePlace,
+    FlowsOptions, ModelOptions, OtlpOptions, PostgresOptions, Provider, SecurityOptions, ServerOptions,
+    StorePlace,
     engine::{AccessOptions, Options, outbox::OutboxOptions},
 };
 
+pub(crate) use agents::AgentTables;
 pub(crate) use settings::{SETTINGS, Setting, Shape, store as store_url};
 
 /// How long lines of the audit are kept.
@@ -45,8 +48,32 @@ pub(crate) struct Config {
     pub(crate) server: ServerOptions,
     pub(crate) flows: FlowsOptions,
     pub(crate) security: SecurityOptions,
+    pub(crate) otlp: OtlpOptions,
     /// Shapes of secrets beside those that are known.
     pub(crate) redact: Vec<String>,
+    /// Agents that are made of configuration.
+    pub(crate) agents: AgentTables,
+    pub(crate) model: Option<ModelConfig>,
+}
+
+/// A model of the server's own, which is asked where callers have none.
+#[derive(Debug, Clone)]
+pub(crate) struct ModelConfig {
+    pub(crate) provider: Provider,
+    pub(crate) name: String,
+    pub(crate) base_url: Option<String>,
+    pub(crate) key_variable: Option<String>,
+}
+
+impl ModelConfig {
+    /// How to ask it, with the key that the environment has.
+    pub(crate) fn options(&self) -> ModelOptions {
+        let key = self.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
+        if let (Some(name), None) = (&self.key_variable, &key) {
+            tracing::warn!("model.key-variable: the variable {name} of the environment is not set");
+        }
+        ModelOptions { url: self.base_url.clone(), key, ..ModelOptions::of(self.provider, &self.name) }
+    }
 }
 
 /// Where tasks are kept, if not in the data folder.
@@ -99,7 +126,10 @@ impl Default for Config {
             server: ServerOptions::default(),
             flows: FlowsOptions::default(),
             security: SecurityOptions::default(),
+            otlp: OtlpOptions::default(),
             redact: vec![],
+            agents: AgentTables::default(),
+            model: None,
         }
     }
 }
@@ -177,6 +207,8 @@ pub(crate) struct Loaded {
     sources: BTreeMap<&'static str, Source>,
     /// Things that are probably not meant so.
     pub(crate) warnings: Vec<String>,
+    /// The file that was read, or that would have been if it were there.
+    pub(crate) file: PathBuf,
 }
 
 /// What was given on the command line: text by key.
@@ -215,12 +247,24 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
         sources.insert(setting.key, source);
     }
     config.flows.registry.remotes = from_file.remotes;
+    config.agents = from_file.agents;
     complete(&config, &sources)?;
-    Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()) })
+    let file = path.unwrap_or_else(|| FILE.into());
+    Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()), file })
 }
 
 /// Looks at settings that mean something only together.
 fn complete(config: &Config, sources: &BTreeMap<&'static str, Source>) -> Result<(), ConfigError> {
+    if config.model.as_ref().is_some_and(|model| model.name.is_empty()) {
+        let set = ["model.provider", "model.base-url", "model.key-variable"];
+        let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or("model.name");
+        let from = sources.get(key).cloned().unwrap_or(Source::Default);
+        return Err(ConfigError::Value {
+            key,
+            from,
+            why: "a model has model.name as well: set it, too".into(),
+        });
+    }
     let Some(model) = &config.flows.sparc.model else { return Ok(()) };
     let missing = match (model.url.is_empty(), model.name.is_empty()) {
         (true, _) => "sparc.model-url",

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
+use nuncio_agents::configured::SpecError;
 use nuncio_engine::catalog::CatalogError;
 use nuncio_store::{OpenError, PostgresError};
 
@@ -14,6 +15,9 @@ pub enum StartError {
     /// An agent cannot be served, or the default one is none of them.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    /// An agent cannot be made of its configuration.
+    #[error(transparent)]
+    Configured(#[from] SpecError),
     /// The address is none.
     #[error("cannot listen on {0:?}: expected an address and a port, such as 127.0.0.1:8080")]
     Address(String),
@@ -32,6 +36,9 @@ pub enum StartError {
     /// What was set about who may call cannot be used.
     #[error("{0}")]
     Security(String),
+    /// The server's own model cannot be used.
+    #[error("the model cannot be used: {0}")]
+    Model(String),
     /// The folder for the server's own files cannot be used.
     #[error("cannot use {}: {source}", path.display())]
     DataDir {

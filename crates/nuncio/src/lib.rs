@@ -27,15 +27,19 @@
 mod builder;
 pub mod data_dir;
 mod error;
+mod otlp;
 mod running;
 pub mod security;
 
 pub use builder::{Nuncio, StorePlace};
 pub use error::StartError;
+pub use nuncio_agents as agents;
+pub use nuncio_client::model::{ModelOptions, Provider, UnknownProvider};
 pub use nuncio_engine as engine;
 pub use nuncio_flows::{self as flows, FlowsOptions};
 pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions};
 pub use nuncio_store::PostgresOptions;
+pub use otlp::OtlpOptions;
 pub use running::{End, Running, Signals};
 pub use security::{AuthMode, SecurityOptions};
 

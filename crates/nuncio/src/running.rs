@@ -13,11 +13,13 @@ use std::{
     sync::Arc,
 };
 
+use nuncio_agents::Fleet;
 use nuncio_client::{
     address::AddressPolicy,
+    model::{Model, ModelOptions},
     outbound::{Outbound, OutboundOptions},
 };
-use nuncio_engine::{Engine, Parts, clock::SystemClock, outbox::Outbox, store::Store};
+use nuncio_engine::{Engine, Parts, Sampler, clock::SystemClock, outbox::Outbox, store::Store};
 use nuncio_server::{Server, ServerOptions, push::HttpCourier, signature::SigningSecret};
 use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
 use tokio::{
@@ -31,12 +33,14 @@ use tokio::{
 use crate::{
     Nuncio, StartError, StorePlace,
     data_dir::{self, Published},
+    otlp::{self, Exporter},
     security,
 };
 
 /// A server that runs. Dropping it begins a stop and does not wait for it: call [`Running::stop`].
 pub struct Running {
     engine: Engine,
+    fleet: Fleet,
     options: ServerOptions,
     address: SocketAddr,
     public_url: Option<String>,
@@ -45,6 +49,7 @@ pub struct Running {
     shutdown: watch::Sender<bool>,
     server: JoinHandle<()>,
     outbox: JoinHandle<()>,
+    exporter: Option<Exporter>,
 }
 
 /// How a server ended.
@@ -67,17 +72,21 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
         ));
     }
     nuncio.options.access.audit = nuncio.security.audit_level(secured, nuncio.options.access.audit);
-    let catalog = nuncio.catalog()?;
+    let fleet = Fleet::new(nuncio.configured.clone())?;
+    let catalog = nuncio.catalog(&fleet)?;
     let data = nuncio.data.clone();
     data_dir::make(&data)?;
     let (store, secrets) = open(&nuncio).await?;
-    let courier = Arc::new(courier(&nuncio, secrets.webhooks)?);
+    let (tracer, exporter) = otlp::start(&nuncio.otlp).map_err(StartError::System)?.unzip();
+    let courier = Arc::new(courier(&nuncio, secrets.webhooks)?.traced(tracer.clone()));
     nuncio.server.mcp.secret = secrets.states.reveal().into_bytes();
 
     let mut parts = Parts::new(store, catalog);
     parts.options = nuncio.options.clone();
+    parts.tracer = tracer;
     let check = Arc::clone(&courier);
     parts.check_webhook = Box::new(move |hook| check.check_config(hook).map_err(|error| error.to_string()));
+    parts.sampler = nuncio.model.as_ref().map(own_model).transpose()?;
     let engine = Engine::start(parts).await?;
     if let Some(flows) = &nuncio.flows {
         if secured {
@@ -93,12 +102,28 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
         engine.stop().await;
         return Err(error);
     }
-    match listen(nuncio, &engine, address, courier).await {
-        Ok(running) => Ok(running),
+    fleet.start(&engine).await;
+    match listen(nuncio, &engine, &fleet, address, courier).await {
+        Ok(running) => Ok(Running { exporter, ..running }),
         Err(error) => {
             engine.stop().await;
+            fleet.close().await;
             Err(error)
         }
+    }
+}
+
+/// The model that is asked where callers have none.
+fn own_model(options: &ModelOptions) -> Result<Arc<dyn Sampler>, StartError> {
+    if options.key.is_none() && options.url.is_none() && options.provider.needs_key() {
+        let name = options.provider.name();
+        return Err(StartError::Model(format!(
+            "{name} answers nobody without a key: set model.key-variable"
+        )));
+    }
+    match Model::new(options) {
+        Ok(model) => Ok(Arc::new(model)),
+        Err(error) => Err(StartError::Model(error.to_string())),
     }
 }
 
@@ -146,6 +171,7 @@ fn courier(nuncio: &Nuncio, secret: SigningSecret) -> Result<HttpCourier, StartE
 async fn listen(
     nuncio: Nuncio,
     engine: &Engine,
+    fleet: &Fleet,
     address: SocketAddr,
     courier: Arc<HttpCourier>,
 ) -> Result<Running, StartError> {
@@ -177,8 +203,20 @@ async fn listen(
             tracing::error!(%error, "the server broke off");
         }
     });
-    let (engine, data) = (engine.clone(), nuncio.data);
-    Ok(Running { engine, options: kept, address, public_url, data, published, shutdown, server, outbox })
+    let (engine, fleet, data) = (engine.clone(), fleet.clone(), nuncio.data);
+    Ok(Running {
+        engine,
+        fleet,
+        options: kept,
+        address,
+        public_url,
+        data,
+        published,
+        shutdown,
+        server,
+        outbox,
+        exporter: None,
+    })
 }
 
 /// The options as they were given, with the names under which this address is reached.
@@ -230,6 +268,11 @@ impl Running {
     /// The engine behind it, for calls without a transport.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// The agents that were made of configuration: to be changed by [`Fleet::apply`].
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
     }
 
     /// Serves MCP to one client on a pair of pipes, beside everybody who comes over HTTP, until it closes its end.
@@ -284,6 +327,10 @@ impl Running {
             // Both have heard of it; the store is closed after the last of them.
             let _ = tokio::join!(self.server, self.outbox);
             self.engine.stop().await;
+            self.fleet.close().await;
+            if let Some(exporter) = self.exporter {
+                exporter.stop().await;
+            }
         });
         if stopped.await.is_err() {
             tracing::warn!("not everything was handed back in time; it is taken up after the next start");

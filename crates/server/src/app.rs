@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use crate::{
     admin,
-    auth::{self, AuthError, Challenge, Failures, Peer},
+    auth::{self, AuthError, Challenge, Failures, Peer, Vigil},
     cards::{self, Cards},
     cors::Cors,
     gate::{HostCheck, Refusal},
@@ -84,6 +84,14 @@ impl App {
                 self.failures.note(&self.engine, peer, path, &error);
                 Err(error)
             }
+        }
+    }
+
+    /// Watches over the credentials that a request shows, for as long as its answer lasts.
+    pub(crate) fn vigil(&self, headers: &HeaderMap, peer: &Peer) -> Vigil {
+        match &self.options.authenticator {
+            Some(authenticator) if !self.is_operator(headers) => Vigil::over(authenticator, headers, peer),
+            _ => Vigil::none(),
         }
     }
 

@@ -5,6 +5,7 @@
 //! authenticator's business; what a caller may do is the engine's.
 
 mod failures;
+mod vigil;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -22,7 +23,7 @@ use nuncio_wire::mcp::{Fault, UNAUTHENTICATED};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(crate) use self::failures::Failures;
+pub(crate) use self::{failures::Failures, vigil::Vigil};
 use crate::{gate::Refusal, rpc};
 
 /// Says who is behind a request.

@@ -1,6 +1,10 @@
-//! Agent cards: made once at start, served with validators so that clients can keep them.
+//! Agent cards: made anew when the agents have changed, served with validators so that clients can keep them.
 
-use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
 
 use axum::{
     body::{Body, Bytes},
@@ -18,8 +22,17 @@ use sha2::{Digest, Sha256};
 
 use crate::{app::App, gate::Refusal, rpc};
 
-/// The cards of all agents, in every generation.
+/// The cards of all agents, as of the last time that somebody asked.
 pub(crate) struct Cards {
+    base_url: String,
+    bearer: bool,
+    made: Mutex<Arc<Made>>,
+}
+
+/// The cards of all agents, in every generation of the protocol.
+struct Made {
+    /// Of which agents.
+    of: u64,
     agents: BTreeMap<String, Generations>,
     default: Option<Generations>,
     index: Document,
@@ -65,17 +78,35 @@ impl Generations {
 impl Cards {
     /// `base_url`: where clients reach the server, without a trailing slash. `bearer`: whether they need a token.
     pub(crate) fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
-        let of = |registered: &Registered| {
+        let made = Mutex::new(Arc::new(Made::new(catalog, base_url, bearer)));
+        Self { base_url: base_url.to_owned(), bearer, made }
+    }
+
+    /// The cards of the agents that there are now.
+    fn current(&self, catalog: &Catalog) -> Arc<Made> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.of != catalog.generation() {
+            *made = Arc::new(Made::new(catalog, &self.base_url, self.bearer));
+        }
+        Arc::clone(&made)
+    }
+}
+
+impl Made {
+    fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
+        // Before the agents are looked at: a change meanwhile makes them anew once more.
+        let of = catalog.generation();
+        let card_of = |registered: &Registered| {
             let url = format!("{base_url}/agents/{}", registered.profile.name);
             Generations::new(&registered.profile, url, bearer)
         };
-        let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), of(agent))).collect();
+        let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), card_of(&agent))).collect();
         // The default agent's card names the root, so that a client which knows only the server finds it.
         let default = catalog.default_agent();
         let index = json!({
             "server": "nuncio",
             "version": env!("CARGO_PKG_VERSION"),
-            "default": default.map(|agent| agent.profile.name.as_str()),
+            "default": default.as_ref().map(|agent| agent.profile.name.as_str()),
             "agents": catalog.iter().map(|agent| json!({
                 "name": agent.profile.name,
                 "description": agent.profile.description,
@@ -86,6 +117,7 @@ impl Cards {
         let made = Timestamp::try_from(SystemTime::now()).unwrap_or_default();
         let made = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&made).unwrap_or_default();
         Self {
+            of,
             agents,
             default: default.map(|agent| Generations::new(&agent.profile, format!("{base_url}/"), bearer)),
             index: Document::new(&index),
@@ -125,12 +157,13 @@ fn card(
     headers: &HeaderMap,
     pick: impl FnOnce(&Generations) -> &Document,
 ) -> Response<Body> {
+    let made = app.cards.current(app.engine.catalog());
     let cards = match agent {
-        Some(name) => app.cards.agents.get(name).ok_or_else(|| Error::NoSuchAgent(name.into()).to_string()),
-        None => app.cards.default.as_ref().ok_or_else(|| "this server has no agents".to_owned()),
+        Some(name) => made.agents.get(name).ok_or_else(|| Error::NoSuchAgent(name.into()).to_string()),
+        None => made.default.as_ref().ok_or_else(|| "this server has no agents".to_owned()),
     };
     match cards {
-        Ok(cards) => app.cards.serve(pick(cards), headers),
+        Ok(cards) => made.serve(pick(cards), headers),
         Err(message) => rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message }),
     }
 }
@@ -177,5 +210,6 @@ pub(crate) async fn named_legacy(
 
 /// `/`: what is here.
 pub(crate) async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
-    app.cards.serve(&app.cards.index, &headers)
+    let made = app.cards.current(app.engine.catalog());
+    made.serve(&made.index, &headers)
 }

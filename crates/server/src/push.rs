@@ -11,6 +11,7 @@ use nuncio_client::outbound::{Answer, Outbound, OutboundError, Url};
 use nuncio_engine::{
     clock::{Clock, Timestamp},
     outbox::{Courier, Parcel, Verdict},
+    trace::{Span, SpanKind, Trace, Tracer},
     webhook::WebhookConfig,
 };
 use nuncio_wire::a2a::Dialect;
@@ -20,6 +21,7 @@ use crate::signature::SigningSecret;
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Both names are in use: the specification's text has one, its SDKs the other.
 const TOKENS: [HeaderName; 2] =
     [HeaderName::from_static("x-a2a-notification-token"), HeaderName::from_static("a2a-notification-token")];
@@ -32,6 +34,7 @@ pub struct HttpCourier {
     outbound: Outbound,
     secret: SigningSecret,
     clock: Arc<dyn Clock>,
+    tracer: Option<Arc<dyn Tracer>>,
 }
 
 /// Why a webhook cannot be registered, or not be delivered to as it is. The words are for whoever
@@ -58,7 +61,14 @@ pub enum ConfigError {
 impl HttpCourier {
     /// A courier that signs with `secret`.
     pub fn new(outbound: Outbound, secret: SigningSecret, clock: Arc<dyn Clock>) -> Self {
-        Self { outbound, secret, clock }
+        Self { outbound, secret, clock, tracer: None }
+    }
+
+    /// Tells that tracer of every attempt.
+    #[must_use]
+    pub fn traced(mut self, tracer: Option<Arc<dyn Tracer>>) -> Self {
+        self.tracer = tracer;
+        self
     }
 
     /// Whether deliveries to this webhook can be made at all, as far as that shows without making one.
@@ -84,7 +94,39 @@ impl HttpCourier {
         headers.insert(WEBHOOK_ID, header_value("id", parcel.delivery_id)?);
         headers.insert(WEBHOOK_TIMESTAMP, timestamp.into());
         headers.insert(WEBHOOK_SIGNATURE, header_value("signature", &signature)?);
+        let trace = Trace::of(&parcel.task.origin);
+        let traceparent = trace.header_under(trace.part(&attempt_name(parcel)));
+        headers.insert(TRACEPARENT, header_value("traceparent", &traceparent)?);
         Ok(headers)
+    }
+
+    /// Tells of an attempt. An event that the webhook's protocol has no words for was none.
+    fn trace(&self, parcel: &Parcel<'_>, began: Timestamp, posted: &Result<Option<Answer>, ConfigError>) {
+        let (Some(tracer), trace) = (&self.tracer, Trace::of(&parcel.task.origin)) else { return };
+        let error = match posted {
+            Ok(None) => return,
+            Ok(Some(answer)) if answer.status.is_success() => None,
+            Ok(Some(answer)) => Some(format!("HTTP {}", answer.status.as_u16())),
+            Err(error) => Some(error.to_string()),
+        };
+        if !trace.sampled {
+            return;
+        }
+        tracer.ended(Span {
+            trace: trace.id,
+            id: trace.part(&attempt_name(parcel)),
+            parent: Some(trace.span),
+            name: "webhook".into(),
+            kind: SpanKind::Client,
+            start: began,
+            end: self.clock.now(),
+            error,
+            attributes: vec![
+                ("nuncio.task", parcel.task.origin.id.to_string()),
+                ("nuncio.delivery", parcel.delivery_id.to_owned()),
+                ("nuncio.attempt", parcel.attempt.to_string()),
+            ],
+        });
     }
 
     async fn post(&self, parcel: &Parcel<'_>) -> Result<Option<Answer>, ConfigError> {
@@ -102,7 +144,10 @@ impl HttpCourier {
 #[async_trait]
 impl Courier for HttpCourier {
     async fn deliver(&self, parcel: &Parcel<'_>) -> Verdict {
-        match self.post(parcel).await {
+        let began = self.clock.now();
+        let posted = self.post(parcel).await;
+        self.trace(parcel, began, &posted);
+        match posted {
             Ok(Some(answer)) => judge(&answer, self.clock.now()),
             Ok(None) => Verdict::NothingToSend,
             // The one error that time may mend.
@@ -112,6 +157,11 @@ impl Courier for HttpCourier {
             Err(error) => Verdict::Dead { reason: error.to_string() },
         }
     }
+}
+
+/// What tells one attempt from another, in traces.
+fn attempt_name(parcel: &Parcel<'_>) -> String {
+    format!("webhook {} {}", parcel.delivery_id, parcel.attempt)
 }
 
 /// What an answer means. Its body is not quoted: a receiver may echo what it was sent, secrets included.

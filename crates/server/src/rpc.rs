@@ -41,7 +41,7 @@ where
     B::Error: Into<BoxError>,
 {
     match app.engine.catalog().default_agent() {
-        Some(agent) => serve(app, agent, request, peer).await,
+        Some(agent) => serve(app, &agent, request, peer).await,
         None => {
             refuse(&Refusal { status: StatusCode::NOT_FOUND, message: "this server has no agents".into() })
         }
@@ -56,7 +56,7 @@ pub(crate) async fn named(
 ) -> Response<Body> {
     let peer = peer_of(&request);
     match app.engine.catalog().get(&name) {
-        Ok(agent) => serve(&app, agent, request, &peer).await,
+        Ok(agent) => serve(&app, &agent, request, &peer).await,
         Err(error) => refuse(&Refusal { status: StatusCode::NOT_FOUND, message: error.to_string() }),
     }
 }
@@ -236,6 +236,7 @@ impl Exchange<'_> {
                     since: list.since,
                     page_token: list.page_token,
                     page_size,
+                    without_artifacts: !list.include_artifacts,
                 };
                 let listed = engine.list(&self.caller, query).await?;
                 let next = listed.next_page_token.as_deref();

@@ -98,6 +98,7 @@ impl Bench {
             since: None,
             after: None,
             limit: 50,
+            only_rows: false,
         };
         assert_eq!(self.store.list(&query).await.unwrap().tasks.len(), 50);
     }

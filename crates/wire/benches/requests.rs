@@ -46,6 +46,7 @@ fn main() {
         owner: "local".to_owned(),
         dialect: Dialect::V1.name().to_owned(),
         metadata: None,
+        trace: None,
     })
     .fold(&log);
     let ids = Ids { task: "01920000-0000-7000-8000-000000000001", context: &task.origin.context };

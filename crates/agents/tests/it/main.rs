@@ -5,7 +5,15 @@
 mod bench;
 mod built_in;
 mod echo;
+mod fleet;
+mod http;
+mod llm;
 mod long_running;
+mod process;
+mod program;
+mod remote;
 mod research;
 mod server;
+#[path = "../../../client/tests/it/stand_in.rs"]
+mod stand_in;
 mod travel;

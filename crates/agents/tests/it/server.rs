@@ -5,8 +5,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use nuncio_agents::{AgentOptions, Bench, built_in};
 use nuncio_engine::{
-    Agent, Caller, Catalog, Engine, Error, Event, Level, Message, Next, Part, Parts, Reply, Role, State,
-    Submit, Task,
+    Agent, Caller, Catalog, Engine, Error, Event, Level, Message, Next, Part, Parts, Reply, Role, Sampler,
+    State, Submit, Task,
     store::{TaskKey, TaskRow},
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -20,6 +20,7 @@ pub(crate) struct Server {
     pub(crate) engine: Engine,
     folder: TempDir,
     agents: Vec<Arc<dyn Agent>>,
+    model: Option<Arc<dyn Sampler>>,
 }
 
 impl Server {
@@ -32,15 +33,28 @@ impl Server {
 
     pub(crate) async fn with(agents: Vec<Arc<dyn Agent>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Self { engine: open(&folder, &agents).await, folder, agents }
+        Self { engine: open(&folder, &agents, None).await, folder, agents, model: None }
+    }
+
+    /// Agents on a server that has a model of its own.
+    pub(crate) async fn with_model(agents: Vec<Arc<dyn Agent>>, model: Arc<dyn Sampler>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let model = Some(model);
+        Self { engine: open(&folder, &agents, model.clone()).await, folder, agents, model }
+    }
+
+    /// Stops, and starts again on the same folder, without a model of its own.
+    pub(crate) async fn restart_without_model(mut self) -> Self {
+        self.model = None;
+        self.restart().await
     }
 
     /// Stops, and starts again on the same folder.
     pub(crate) async fn restart(self) -> Self {
         within(self.engine.stop()).await;
-        let Self { engine, folder, agents } = self;
+        let Self { engine, folder, agents, model } = self;
         drop(engine);
-        Self { engine: open(&folder, &agents).await, folder, agents }
+        Self { engine: open(&folder, &agents, model.clone()).await, folder, agents, model }
     }
 
     pub(crate) async fn submit(&self, submit: Submit) -> Task {
@@ -131,13 +145,13 @@ impl Server {
     }
 }
 
-async fn open(folder: &TempDir, agents: &[Arc<dyn Agent>]) -> Engine {
+async fn open(folder: &TempDir, agents: &[Arc<dyn Agent>], sampler: Option<Arc<dyn Sampler>>) -> Engine {
     let store = open_in(folder.path(), SqliteOptions::default()).await.expect("the folder is free");
     let mut catalog = Catalog::default();
     for agent in agents {
         catalog.add(Arc::clone(agent)).unwrap();
     }
-    Engine::start(Parts::new(store, catalog)).await.unwrap()
+    Engine::start(Parts { sampler, ..Parts::new(store, catalog) }).await.unwrap()
 }
 
 pub(crate) fn caller() -> Caller {
@@ -186,4 +200,13 @@ pub(crate) fn lines(log: &[Event], level: Level) -> Vec<&str> {
         _ => None,
     });
     lines.collect()
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(tokio::time::Instant::now() < deadline, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, value::RawValue};
 use url::Url;
 
 use super::{
-    ApiKeyPlace, ClientError, Preference, Received,
+    ApiKeyPlace, ClientError, Credentials, Preference, Received,
     http::{Http, HttpOptions},
 };
 
@@ -121,13 +121,15 @@ pub struct Interface {
 pub(super) async fn fetch(
     reference: &CardReference,
     options: &HttpOptions,
+    credentials: &Credentials,
 ) -> Result<Received<AgentCard>, ClientError> {
     let at = reference.to_string();
     let bytes = match reference {
         CardReference::File(path) => std::fs::read(path)
             .map_err(|error| ClientError::NoCard { at: at.clone(), why: error.to_string() })?,
         CardReference::Url(url) => {
-            let fetched = Http::new(options, url)?.get(url, "application/json").await;
+            let http = Http::new(options, url)?.with_credentials(credentials)?;
+            let fetched = http.get(url, "application/json").await;
             fetched.map_err(|error| match error {
                 ClientError::Http { status, body, .. } => {
                     let why =

@@ -36,6 +36,8 @@ pub enum ClientError {
         at: String,
         /// What the network said.
         why: String,
+        /// Whether the request may have arrived.
+        sent: bool,
     },
     /// The agent wants to know who is calling, or does not want this caller.
     #[error("{at} refused the request with HTTP {status}{}{body}", if .body.is_empty() { "" } else { ": " })]
@@ -48,6 +50,8 @@ pub enum ClientError {
         supplied: bool,
         /// The beginning of the body.
         body: String,
+        /// `WWW-Authenticate`.
+        challenge: Option<String>,
     },
     /// An answer that is no A2A answer.
     #[error("{at} answered HTTP {status}{}{body}", if .body.is_empty() { "" } else { ": " })]
@@ -58,6 +62,8 @@ pub enum ClientError {
         status: u16,
         /// The beginning of the body.
         body: String,
+        /// When it is worth another try, where it says so.
+        retry_after: Option<Duration>,
     },
     /// The agent's own error.
     #[error("{}", .0.message)]

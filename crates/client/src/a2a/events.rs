@@ -115,7 +115,11 @@ impl Events {
                 Ok(None) => self.cut(ClientError::Ended),
                 Err(error) => {
                     let at = super::http::origin(self.client.endpoint());
-                    self.cut(ClientError::Unreachable { at, why: error.without_url().to_string() });
+                    self.cut(ClientError::Unreachable {
+                        at,
+                        why: error.without_url().to_string(),
+                        sent: true,
+                    });
                 }
             }
         }

@@ -174,18 +174,24 @@ impl Http {
         Ok(self)
     }
 
+    pub(super) fn set_header(&mut self, name: HeaderName, value: HeaderValue) {
+        self.headers.insert(name, value);
+    }
+
     /// Fetches a document.
     pub(super) async fn get(&self, url: &Url, accept: &'static str) -> Result<Vec<u8>, ClientError> {
-        let request = self.client.get(url.clone()).header(header::ACCEPT, accept);
+        let request =
+            self.client.get(url.clone()).headers(self.headers.clone()).header(header::ACCEPT, accept);
         let response = self.send(url, request).await?;
         if response.status().is_redirection() {
             let target = response.headers().get(header::LOCATION).and_then(|target| target.to_str().ok());
             let body = target.map(|target| format!("moved to {target}")).unwrap_or_default();
-            return Err(ClientError::Http { at: origin(url), status: response.status().as_u16(), body });
+            let status = response.status().as_u16();
+            return Err(ClientError::Http { at: origin(url), status, body, retry_after: None });
         }
-        let (status, body) = (response.status(), self.read(url, response).await?);
-        if !status.is_success() {
-            return Err(self.refused(url, status, &body));
+        let (head, body) = self.read(url, response).await?;
+        if !head.status.is_success() {
+            return Err(self.refused(url, &head, &body));
         }
         Ok(body)
     }
@@ -198,12 +204,12 @@ impl Http {
         body: Vec<u8>,
     ) -> Result<Vec<u8>, ClientError> {
         let response = self.send(url, self.request(url, dialect, body, "application/json")).await?;
-        let (status, answer) = (response.status(), self.read(url, response).await?);
-        tracing::debug!(target: "nuncio_client::wire", status = status.as_u16(), body = %lossy(&answer), "received");
+        let (head, answer) = self.read(url, response).await?;
+        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
         // An error of the protocol says more than the status that it came with.
         let is_answer = nuncio_wire::jsonrpc::parse_response(&answer).is_ok();
-        if is_auth(status) || (!status.is_success() && !is_answer) {
-            return Err(self.refused(url, status, &answer));
+        if is_auth(head.status) || (!head.status.is_success() && !is_answer) {
+            return Err(self.refused(url, &head, &answer));
         }
         Ok(answer)
     }
@@ -227,14 +233,14 @@ impl Http {
             let HttpOptions { max_event, resumes, .. } = self.options;
             return Ok(Opened { response, max_event, resumes });
         }
-        let (status, answer) = (response.status(), self.read(url, response).await?);
-        tracing::debug!(target: "nuncio_client::wire", status = status.as_u16(), body = %lossy(&answer), "received");
-        if is_auth(status) {
-            return Err(self.refused(url, status, &answer));
+        let (head, answer) = self.read(url, response).await?;
+        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
+        if is_auth(head.status) {
+            return Err(self.refused(url, &head, &answer));
         }
         match super::result_of(&answer) {
             Err(error @ ClientError::Rpc(_)) => Err(error),
-            _ if !status.is_success() => Err(self.refused(url, status, &answer)),
+            _ if !head.status.is_success() => Err(self.refused(url, &head, &answer)),
             _ => Err(ClientError::Malformed("expected a stream of events".into())),
         }
     }
@@ -275,7 +281,8 @@ impl Http {
         Ok(response)
     }
 
-    async fn read(&self, url: &Url, mut response: reqwest::Response) -> Result<Vec<u8>, ClientError> {
+    async fn read(&self, url: &Url, mut response: reqwest::Response) -> Result<(Head, Vec<u8>), ClientError> {
+        let head = Head::of(&response);
         let mut body = Vec::new();
         let all = async {
             while let Some(chunk) = response.chunk().await.map_err(|error| unreachable_peer(url, error))? {
@@ -291,16 +298,36 @@ impl Http {
         tokio::time::timeout(limit, all)
             .await
             .map_err(|_| ClientError::Timeout { at: origin(url), limit })??;
-        Ok(body)
+        Ok((head, body))
     }
 
-    fn refused(&self, url: &Url, status: StatusCode, body: &[u8]) -> ClientError {
-        let (at, code) = (origin(url), status.as_u16());
+    fn refused(&self, url: &Url, head: &Head, body: &[u8]) -> ClientError {
+        let (at, status) = (origin(url), head.status.as_u16());
         let body = lossy(body).trim().chars().take(200).collect();
-        if is_auth(status) {
-            return ClientError::Unauthorized { at, status: code, supplied: self.authenticated, body };
+        if is_auth(head.status) {
+            let (supplied, challenge) = (self.authenticated, head.challenge.clone());
+            return ClientError::Unauthorized { at, status, supplied, body, challenge };
         }
-        ClientError::Http { at, status: code, body }
+        ClientError::Http { at, status, body, retry_after: head.retry_after }
+    }
+}
+
+/// What is kept of the head of an answer.
+struct Head {
+    status: StatusCode,
+    challenge: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+impl Head {
+    fn of(response: &reqwest::Response) -> Self {
+        let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let seconds = text(header::RETRY_AFTER).and_then(|text| text.trim().parse().ok());
+        Self {
+            status: response.status(),
+            challenge: text(header::WWW_AUTHENTICATE).map(str::to_owned),
+            retry_after: seconds.map(Duration::from_secs),
+        }
     }
 }
 
@@ -309,7 +336,8 @@ fn is_auth(status: StatusCode) -> bool {
 }
 
 fn unreachable_peer(url: &Url, error: reqwest::Error) -> ClientError {
-    ClientError::Unreachable { at: origin(url), why: chain(&error.without_url()) }
+    let sent = !error.is_connect();
+    ClientError::Unreachable { at: origin(url), why: chain(&error.without_url()), sent }
 }
 
 /// Scheme, host and port: what may be shown of any URL.

@@ -3,4 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod a2a;
+mod mcp;
+mod model;
+mod oauth;
 mod outbound;
+mod peer;
+mod stand_in;

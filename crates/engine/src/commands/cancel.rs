@@ -25,6 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Inner {
     pub(crate) async fn cancel(self: &Arc<Self>, caller: &Caller, name: &str) -> Result<Task, Error> {
+        self.cancel_and(caller, name, true).await
+    }
+
+    /// `tell`: whoever called the task is told that it asks nothing any more. Not where that one is canceled as well:
+    /// it would go on with it, and might end before it is reached.
+    async fn cancel_and(self: &Arc<Self>, caller: &Caller, name: &str, tell: bool) -> Result<Task, Error> {
         for _ in 0..DECIDE_AGAIN {
             let opened = self.find(caller, name).await?;
             let task = self.fold(&opened).await?;
@@ -38,7 +44,10 @@ impl Inner {
             };
             let canceled = match at_work {
                 true => self.cancel_at_work(caller, &opened, task).await?,
-                false => self.cancel_at_rest(&opened, task).await?,
+                false if self.works_elsewhere(&opened) => {
+                    self.cancel_elsewhere(caller, &opened, task, tell).await?
+                }
+                false => self.cancel_at_rest(&opened, task, tell).await?,
             };
             if let Some(task) = canceled {
                 return Ok(task);
@@ -51,6 +60,7 @@ impl Inner {
         self: &Arc<Self>,
         opened: &Opened,
         mut task: Task,
+        tell: bool,
     ) -> Result<Option<Task>, Error> {
         let row = &opened.row;
         self.cancel_children(row.id).await;
@@ -61,13 +71,14 @@ impl Inner {
         let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
         change.state = Some((State::Canceled, now));
         change.run = RunChange::Rest;
-        if self.decide(change, vec![entry], &row.id.to_string()).await?.is_none() {
+        if self.decide(change, vec![entry.clone()], &row.id.to_string()).await?.is_none() {
             return Ok(None);
         }
+        self.trace_end(&task.origin, &[entry]);
         if let Some(run) = self.local_run(row.id) {
             run.cancel();
         }
-        if !asked.is_empty() {
+        if tell && !asked.is_empty() {
             self.answer_caller(row, asked, Answer::Cancel);
         }
         Ok(Some(task))
@@ -90,12 +101,45 @@ impl Inner {
         if let Some(run) = self.local_run(row.id) {
             run.cancel();
         }
+        self.until_ended(caller, &row.id.to_string(), task).await.map(Some)
+    }
+
+    fn works_elsewhere(&self, opened: &Opened) -> bool {
+        self.catalog.get(&opened.row.agent).is_ok_and(|registered| registered.agent.works_elsewhere())
+    }
+
+    /// Runs a task that waits once more, with the wish to end it: its agent has something to stop elsewhere.
+    async fn cancel_elsewhere(
+        self: &Arc<Self>,
+        caller: &Caller,
+        opened: &Opened,
+        task: Task,
+        tell: bool,
+    ) -> Result<Option<Task>, Error> {
+        let (row, now) = (&opened.row, self.clock.now());
+        let asked = task.questions.iter().map(|(_, question)| question.id.clone()).collect::<Vec<_>>();
+        let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+        change.cancel = Some(true);
+        change.run = RunChange::Due(now);
+        if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
+            return Ok(None);
+        }
+        self.due(now);
+        let ended = self.until_ended(caller, &row.id.to_string(), task).await?;
+        if tell && ended.state.is_terminal() && !asked.is_empty() {
+            self.answer_caller(row, asked, Answer::Cancel);
+        }
+        Ok(Some(ended))
+    }
+
+    /// Waits for the end of a task that was told to end. It will end, the wish is durable; where that takes too
+    /// long the caller is told how it stands.
+    async fn until_ended(self: &Arc<Self>, caller: &Caller, id: &str, task: Task) -> Result<Task, Error> {
         let patience = self.options.cancel_grace + PATIENCE;
-        let ended = self.settle(caller, task.clone(), |task| task.state.is_terminal());
+        let ended = self.settle(caller, task, |task| task.state.is_terminal());
         match tokio::time::timeout(patience, ended).await {
-            Ok(ended) => ended.map(Some),
-            // It will end; the wish is durable. The caller is told how it stands.
-            Err(_) => self.fold(&self.find(caller, &row.id.to_string()).await?).await.map(Some),
+            Ok(ended) => ended,
+            Err(_) => self.fold(&self.find(caller, id).await?).await,
         }
     }
 
@@ -128,7 +172,7 @@ impl Inner {
 
     async fn cancel_child(self: &Arc<Self>, child: TaskId) {
         let Ok(Some(row)) = self.store.row(&TaskKey::Id(child)).await else { return };
-        match self.cancel(&Caller::named(row.owner.as_str()), &child.to_string()).await {
+        match self.cancel_and(&Caller::named(row.owner.as_str()), &child.to_string(), false).await {
             Ok(_) | Err(Error::NotCancelable(_) | Error::NoSuchTask(_)) => {}
             Err(error) => tracing::warn!(task = %child, %error, "a called task could not be canceled"),
         }

@@ -16,6 +16,7 @@ use super::check_id;
 use crate::{
     access::Caller,
     agent::Profile,
+    clock::Timestamp,
     commands::reply::Reply,
     content::{Message, Metadata, Part},
     engine::{Inner, Permit, ends},
@@ -28,6 +29,7 @@ use crate::{
     store::{Change, CommitError, Digest, Guard, NewTask, RunChange, Webhook},
     surface::Abilities,
     task::{Origin, State, Task, TaskId},
+    trace::{self, Trace},
     webhook::WebhookConfig,
 };
 
@@ -118,7 +120,7 @@ impl Submit {
             context: Some(run.origin.context.clone()),
             idempotency_key: Some(format!("call:{}:{at}", run.origin.id)),
             abilities: run.abilities(),
-            trace: run.trace.clone(),
+            trace: Some(Trace::of(&run.origin).header()),
             parent: Some(parent),
             ..Self::new(agent, message)
         }
@@ -182,8 +184,12 @@ impl Inner {
         }
     }
 
-    /// Runs a call of another task until it has ended, or asks something.
-    pub(crate) async fn call(self: &Arc<Self>, submit: &Submit) -> Result<Task, Error> {
+    /// Runs a call of another task until it has ended, or asks something. When its time is up it is canceled.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        submit: &Submit,
+        until: Option<Timestamp>,
+    ) -> Result<Task, Error> {
         let Some(parent) = &submit.parent else {
             return Err(Error::Internal("a call without a caller".into()));
         };
@@ -194,23 +200,48 @@ impl Inner {
             )));
         }
         let caller = parent.caller.clone();
+        let left = || until.map_or(Duration::MAX, |until| until.since(self.clock.now()));
         loop {
-            let called = async {
-                let task = self.submit(&caller, submit.clone()).await?;
-                self.settle(&caller, task, |task| task.state.is_terminal() || !task.questions.is_empty())
-                    .await
+            // Not cut by the time: what was made has to be known, to be canceled.
+            let called = match self.submit(&caller, submit.clone()).await {
+                Ok(task) => {
+                    let settled = |task: &Task| task.state.is_terminal() || !task.questions.is_empty();
+                    let settling = self.settle(&caller, task.clone(), settled);
+                    match tokio::time::timeout(left(), settling).await {
+                        Ok(Ok(task)) if !task.state.is_terminal() && left().is_zero() => {
+                            self.cancel_late(&caller, task).await
+                        }
+                        Ok(settled) => settled,
+                        Err(_) => self.cancel_late(&caller, task).await,
+                    }
+                }
+                Err(error) => Err(error),
             };
-            match called.await {
+            match called {
                 Ok(task) if task.state.is_terminal() || !task.questions.is_empty() => return Ok(task),
                 // The server stops: the caller's run is handed back and calls again after the next start.
                 Ok(_) => std::future::pending().await,
+                Err(Error::Busy { why, .. }) if left().is_zero() => {
+                    return Err(Error::Limit(format!("its time was up before there was room for it: {why}")));
+                }
                 // Work that is accepted waits for room; it does not fail for the lack of it.
                 Err(Error::Busy { why, retry_after }) => {
                     tracing::warn!(agent = submit.agent, why, "a call has to wait");
-                    tokio::time::sleep(retry_after.min(CALL_AGAIN)).await;
+                    tokio::time::sleep(retry_after.min(CALL_AGAIN).min(left())).await;
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Cancels a called task whose time is up, and waits for its end.
+    async fn cancel_late(self: &Arc<Self>, caller: &Caller, task: Task) -> Result<Task, Error> {
+        match self.cancel(caller, &task.origin.id.to_string()).await {
+            Ok(task) if task.state.is_terminal() => Ok(task),
+            // The wish is durable, it will end.
+            Ok(task) => self.settle(caller, task, |task| task.state.is_terminal()).await,
+            Err(Error::NotCancelable(_)) => self.original(caller, task.origin.id, true).await,
+            Err(error) => Err(error),
         }
     }
 
@@ -231,16 +262,19 @@ impl Inner {
     ) -> Result<Begun, Refused> {
         let now = self.clock.now();
         let id = TaskId(self.clock.new_id());
+        // What is no traceparent says nothing, and may be of any length.
+        let trace = submit.trace.clone().filter(|trace| trace::parse(trace).is_some());
         let head = Head {
             dialect: submit.dialect.clone(),
             agent_version: profile.version.clone(),
             can_ask: submit.abilities.ask,
             can_sample: submit.abilities.sample,
+            own_model: !submit.abilities.sample && self.sampler.is_some(),
             can_authorize: submit.abilities.authorize,
             metadata: submit.metadata.clone(),
             request: submit.request.clone(),
             waiting_ms: submit.waiting.map(|waiting| waiting.as_millis() as u64),
-            trace: submit.trace.clone(),
+            trace: trace.clone(),
             grants: (!caller.grants().is_all()).then(|| caller.grants().to_string()),
             depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
             bytes: submit.message.size() as u64,
@@ -255,6 +289,7 @@ impl Inner {
             owner: caller.owner().to_owned(),
             dialect: submit.dialect.clone(),
             metadata: submit.metadata.clone(),
+            trace,
         });
         let new = NewTask {
             id,

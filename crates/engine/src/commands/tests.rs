@@ -226,5 +226,6 @@ fn origin() -> Origin {
         owner: "local".into(),
         dialect: "engine".into(),
         metadata: None,
+        trace: None,
     }
 }

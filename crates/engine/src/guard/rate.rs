@@ -1,8 +1,8 @@
 //! How often a caller may do something.
 //!
 //! A bucket per caller and type: it holds what may come at once and fills at the rate. Where several nodes serve
-//! one store each has its own buckets, and once in [`EXCHANGE`] they take out what was used elsewhere since the
-//! exchange before. So a caller who spreads over N nodes gets at most N times the count at once, and until the
+//! one store each has its own buckets, and once in [`EXCHANGE`] they tell what was used in them, and take out of those
+//! what was used elsewhere since the exchange before. So a caller who spreads over N nodes gets at most N times the count at once, and until the
 //! second exchange in which a node knows of it; from then on the rate, as closely as one exchange. A debt is at most
 //! one count.
 
@@ -22,7 +22,8 @@ use crate::{
 
 /// How often nodes tell each other what was used.
 pub(crate) const EXCHANGE: Duration = Duration::from_secs(1);
-/// Buckets that are kept. Beyond it those that are full are forgotten: a new one would be full, too.
+/// Buckets that are kept. Beyond it those go that were not used for longest, half of them at a time: whoever comes
+/// back to one that went finds it full.
 const BUCKETS: usize = 16_384;
 
 /// So many in so much time, all of which may come at once.
@@ -73,16 +74,53 @@ impl Rate {
 
 pub(super) struct Rates {
     rates: Vec<(Kind, Rate)>,
-    buckets: Mutex<HashMap<(String, Kind), Bucket>>,
+    buckets: Mutex<Buckets>,
 }
+
+/// The buckets in two halves: those used lately, and those used before.
+#[derive(Default)]
+struct Buckets {
+    lately: HashMap<Key, Bucket>,
+    before: HashMap<Key, Bucket>,
+}
+
+/// Whose it is, and for what.
+type Key = (String, Kind);
 
 struct Bucket {
     left: f64,
     at: Timestamp,
     /// Used here since the last exchange.
     used: u64,
-    /// What the counter that all nodes share stood at after it.
-    shared: Option<u64>,
+    exchanged: Option<Exchanged>,
+}
+
+/// How a bucket stood at an exchange.
+struct Exchanged {
+    /// The counter that all nodes share.
+    total: u64,
+    /// What was left, with what was used and not told yet.
+    left: f64,
+    at: Timestamp,
+}
+
+impl Buckets {
+    /// The bucket of that key, used now.
+    fn using(&mut self, key: Key, new: impl FnOnce() -> Bucket) -> &mut Bucket {
+        if !self.lately.contains_key(&key) {
+            if self.lately.len() >= BUCKETS / 2 {
+                self.before = std::mem::take(&mut self.lately);
+            }
+            if let Some(bucket) = self.before.remove(&key) {
+                self.lately.insert(key.clone(), bucket);
+            }
+        }
+        self.lately.entry(key).or_insert_with(new)
+    }
+
+    fn get_mut(&mut self, key: &Key) -> Option<&mut Bucket> {
+        self.lately.get_mut(key).or_else(|| self.before.get_mut(key))
+    }
 }
 
 impl Rates {
@@ -98,7 +136,7 @@ impl Rates {
         self.rates.iter().find(|(limited, _)| *limited == kind).map(|(_, rate)| *rate)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, Kind), Bucket>> {
+    fn lock(&self) -> MutexGuard<'_, Buckets> {
         self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,13 +144,8 @@ impl Rates {
     pub(super) fn take(&self, caller: &Caller, kind: Kind, now: Timestamp) -> Result<(), Error> {
         let Some(rate) = self.of(kind) else { return Ok(()) };
         let mut buckets = self.lock();
-        if buckets.len() >= BUCKETS {
-            buckets.retain(|(_, kind), bucket| {
-                self.of(*kind).is_some_and(|rate| bucket.fill(rate, now) < f64::from(rate.count))
-            });
-        }
-        let full = || Bucket { left: f64::from(rate.count), at: now, used: 0, shared: None };
-        let bucket = buckets.entry((caller.owner().to_owned(), kind)).or_insert_with(full);
+        let full = || Bucket { left: f64::from(rate.count), at: now, used: 0, exchanged: None };
+        let bucket = buckets.using((caller.owner().to_owned(), kind), full);
         if bucket.fill(rate, now) >= 1.0 {
             bucket.left -= 1.0;
             bucket.used += 1;
@@ -127,28 +160,14 @@ impl Rates {
 
     /// Exchanges what was used with the other nodes.
     pub(super) async fn share(&self, store: &Arc<dyn Store>, now: Timestamp) {
-        let uses: Vec<((String, Kind), u64)> = self
-            .lock()
-            .iter_mut()
-            .map(|(key, bucket)| (key.clone(), std::mem::take(&mut bucket.used)))
-            .collect();
+        let uses = self.take_uses();
         if uses.is_empty() {
             return;
         }
         let counters: Vec<(String, u64)> =
             uses.iter().map(|((owner, kind), used)| (format!("{} {owner}", kind.name()), *used)).collect();
         match store.knowledge().add_usage(&counters, now).await {
-            Ok(totals) => {
-                let mut buckets = self.lock();
-                for ((key, used), total) in uses.iter().zip(totals) {
-                    let Some(bucket) = buckets.get_mut(key) else { continue };
-                    if let Some(before) = bucket.shared {
-                        let elsewhere = total.saturating_sub(before).saturating_sub(*used);
-                        bucket.left -= elsewhere as f64;
-                    }
-                    bucket.shared = Some(total);
-                }
-            }
+            Ok(totals) => self.learn(&uses, &totals, now),
             Err(error) => {
                 tracing::warn!(%error, "what callers used could not be told to other nodes");
                 let mut buckets = self.lock();
@@ -158,6 +177,33 @@ impl Rates {
                     }
                 }
             }
+        }
+    }
+
+    /// What was used since the last exchange, in buckets that were used.
+    fn take_uses(&self) -> Vec<(Key, u64)> {
+        let mut buckets = self.lock();
+        let Buckets { lately, before } = &mut *buckets;
+        let used = lately.iter_mut().chain(before).filter(|(_, bucket)| bucket.used > 0);
+        used.map(|(key, bucket)| (key.clone(), std::mem::take(&mut bucket.used))).collect()
+    }
+
+    /// Takes out what was used elsewhere, by what the shared counters stand at now.
+    fn learn(&self, uses: &[(Key, u64)], totals: &[u64], now: Timestamp) {
+        let mut buckets = self.lock();
+        for ((key, used), total) in uses.iter().zip(totals) {
+            let (Some(rate), Some(bucket)) = (self.of(key.1), buckets.get_mut(key)) else { continue };
+            let untold = bucket.used as f64;
+            bucket.fill(rate, now);
+            if let Some(before) = &bucket.exchanged {
+                let elsewhere = total.saturating_sub(before.total).saturating_sub(*used);
+                // It filled meanwhile for them as well, also beyond what this bucket holds: who has not been here for
+                // an hour does not owe all that it did elsewhere.
+                let filled = (now.0 - before.at.0).max(0) as f64 * rate.per_ms();
+                let due = before.left + filled - *used as f64 - untold - elsewhere as f64;
+                bucket.left = bucket.left.min(due.max(-f64::from(rate.count)));
+            }
+            bucket.exchanged = Some(Exchanged { total: *total, left: bucket.left + untold, at: now });
         }
     }
 }
@@ -195,6 +241,56 @@ mod tests {
             take(&ada, 1_000_000).unwrap();
         }
         assert!(take(&ada, 1_000_000).is_err(), "what was not used is not saved up");
+    }
+
+    #[test]
+    fn there_are_only_so_many_buckets_and_those_in_use_stay() {
+        let rates = Rates::new(&[(Kind::Memory, "2/h".parse().unwrap())]);
+        let (now, ada) = (Timestamp(0), Caller::named("ada"));
+        for n in 0..50_000 {
+            rates.take(&Caller::named(format!("guest-{n}")), Kind::Memory, now).unwrap();
+            if n % 1_000 == 0 {
+                let allowed = rates.take(&ada, Kind::Memory, now).is_ok();
+                assert_eq!(allowed, n < 2_000, "who comes often is not forgotten");
+            }
+        }
+        let buckets = rates.lock();
+        assert!(buckets.lately.len() + buckets.before.len() <= BUCKETS);
+    }
+
+    /// What is told, and what becomes of it where the others have used so much.
+    fn exchange(rates: &Rates, elsewhere: &mut u64, more: u64, at: i64) -> usize {
+        let uses = rates.take_uses();
+        *elsewhere += more + uses.iter().map(|(_, used)| used).sum::<u64>();
+        rates.learn(&uses, &vec![*elsewhere; uses.len()], Timestamp(at));
+        uses.len()
+    }
+
+    #[test]
+    fn only_what_changed_is_told_and_what_was_used_elsewhere_is_taken_out() {
+        let rates = Rates::new(&[(Kind::Memory, "10/s".parse().unwrap())]);
+        let ada = Caller::named("ada");
+        let take = |at: i64| rates.take(&ada, Kind::Memory, Timestamp(at)).is_ok();
+        let mut total = 0;
+        assert!(take(0));
+        assert_eq!(exchange(&rates, &mut total, 0, 0), 1);
+        assert_eq!(exchange(&rates, &mut total, 0, 1_000), 0, "nothing was used");
+        // Full again; then it is used on both, as fast as it goes.
+        assert!((0..10).all(|_| take(1_000)));
+        assert_eq!(exchange(&rates, &mut total, 10, 2_000), 1);
+        assert_eq!(
+            (0..20).filter(|_| take(2_000)).count(),
+            9,
+            "both drew on the same since the first exchange"
+        );
+        assert_eq!(exchange(&rates, &mut total, 10, 2_000), 1);
+        assert!(!take(2_900), "there is a debt");
+        assert!(take(3_100), "which is worked off at the rate");
+        exchange(&rates, &mut total, 0, 3_100);
+        // An hour elsewhere at nearly the rate is no debt here.
+        assert!(take(3_603_600));
+        assert_eq!(exchange(&rates, &mut total, 35_000, 3_603_600), 1);
+        assert!((0..9).all(|_| take(3_603_600)));
     }
 
     #[test]

@@ -45,6 +45,10 @@ impl BankError {
                 "the tenant has {bytes} bytes, and may have {} (bytes_per_tenant): delete some, or store less",
                 limits.bytes_per_tenant
             )),
+            MemoryError::TooManyNamespaces(count) => Self::Full(format!(
+                "the tenant has {count} namespaces, and may have {} (namespaces_per_tenant): clear one, or use another",
+                limits.namespaces_per_tenant
+            )),
             MemoryError::Store(error) => error.into(),
         }
     }

@@ -19,8 +19,10 @@ pub struct MemoryLimits {
     pub value_depth: usize,
     /// Entries of one namespace.
     pub entries_per_namespace: u64,
-    /// Bytes of all entries of a tenant.
+    /// Bytes of all entries of a tenant: values, keys and namespaces, and 200 for each entry.
     pub bytes_per_tenant: u64,
+    /// Namespaces of a tenant.
+    pub namespaces_per_tenant: u64,
     /// The longest time that an entry with an end may be kept.
     pub longest_ttl: Duration,
     /// Bytes of a pattern or of a text that is searched for.
@@ -45,6 +47,7 @@ impl Default for MemoryLimits {
             value_depth: 100,
             entries_per_namespace: 1_000_000,
             bytes_per_tenant: 1024 * 1024 * 1024,
+            namespaces_per_tenant: 10_000,
             longest_ttl: Duration::from_secs(10 * 365 * 24 * 3600),
             pattern_bytes: 256,
             pattern_stars: 8,

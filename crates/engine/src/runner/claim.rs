@@ -107,7 +107,7 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Resul
             )
         }
         Ok(registered) => {
-            Driver::new(run, registered, permit).drive(lease, entered).await;
+            Driver::new(run, &registered, permit).drive(lease, entered).await;
             return Ok(());
         }
     };

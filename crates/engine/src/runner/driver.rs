@@ -9,6 +9,7 @@ use super::lease::{Lease, Parked, Stop};
 use crate::{
     agent::{AgentError, Outcome},
     catalog::Registered,
+    clock::Timestamp,
     content::{Message, Part, Role},
     context::TaskContext,
     engine::{Entered, Permit, closed},
@@ -16,6 +17,7 @@ use crate::{
     run::Run,
     store::RunChange,
     task::{self, State},
+    trace::Trace,
 };
 
 type AgentResult = Result<Result<Outcome, AgentError>, Box<dyn Any + Send>>;
@@ -62,6 +64,11 @@ impl Driver {
             Ok(Outcome::Canceled(why)) => (State::Canceled, why),
             Err(AgentError::Canceled) => (State::Canceled, None),
             Err(AgentError::Failed(why)) => (State::Failed, Some(why)),
+            Err(AgentError::Unreachable(why)) => {
+                let message = self.named(Message::of("", Role::Agent, vec![Part::text(why)]));
+                let message = Some(task::as_unreachable(message));
+                return Event::Status(Status { state: State::Failed, message });
+            }
             Err(error) => return self.fault(error.to_string()),
         };
         self.end_with(state, text)
@@ -89,7 +96,9 @@ impl Driver {
     /// the time, and should not hold room for it meanwhile.
     pub(crate) async fn drive(mut self, mut lease: Lease, _entered: Entered) {
         let run = Arc::clone(&self.run);
+        let began = run.engine.clock.now();
         let ended = self.work(&mut lease).await;
+        self.trace(began, &ended);
         // The agent is dropped before its task is given away.
         drop(self);
         match ended {
@@ -97,6 +106,28 @@ impl Driver {
             Ok(None) | Err(Stop::Lost) => {}
             Err(Stop::HandBack) => Box::pin(lease.hand_back(&run)).await,
         }
+    }
+
+    /// Tells of this run: a task that was resumed has had several.
+    fn trace(&self, began: Timestamp, ended: &Result<Option<Event>, Stop>) {
+        let (engine, origin) = (&self.run.engine, &self.run.origin);
+        if engine.tracer.is_none() {
+            return;
+        }
+        let trace = Trace::of(origin);
+        if !trace.sampled {
+            return;
+        }
+        let how = match ended {
+            Ok(Some(_)) => "ended",
+            Ok(None) => "parked",
+            Err(Stop::Lost) => "lost",
+            Err(Stop::HandBack) => "handed back",
+        };
+        let mut span = trace.span(origin.id, format!("run {}", origin.agent), began, engine.clock.now());
+        span.id = trace.part(&format!("run {} {}", began.0, engine.node.0));
+        span.attributes.extend([("nuncio.node", engine.node.0.to_string()), ("nuncio.run", how.to_owned())]);
+        engine.trace(span);
     }
 
     /// `Ok(Some)`: the task ends with this. `Ok(None)`: it was parked.

@@ -20,5 +20,6 @@ mod running;
 mod script;
 mod sending;
 mod states;
+mod traces;
 mod waiting;
 mod world;

@@ -222,6 +222,7 @@ async fn what_is_too_much_for_a_namespace_or_a_tenant_is_refused_by_its_name() {
     let world = World::new().options(|options| {
         options.memory.entries_per_namespace = 2;
         options.memory.bytes_per_tenant = 4_000;
+        options.memory.namespaces_per_tenant = 2;
     });
     let engine = world.start().await;
     let memory = engine.memory();
@@ -235,6 +236,9 @@ async fn what_is_too_much_for_a_namespace_or_a_tenant_is_refused_by_its_name() {
     assert!(matches!(&error, BankError::Full(why) if why.contains("entries_per_namespace")), "{error}");
     let error = store(&me(), "m", "a", json!("x".repeat(4_000))).await.unwrap_err();
     assert!(matches!(&error, BankError::Full(why) if why.contains("bytes_per_tenant")), "{error}");
+    store(&me(), "another", "a", json!(1)).await.unwrap();
+    let error = store(&me(), "third", "a", json!(1)).await.unwrap_err();
+    assert!(matches!(&error, BankError::Full(why) if why.contains("namespaces_per_tenant")), "{error}");
     store(&Caller::named("acme/ada"), "n", "c", json!("x".repeat(3_000)))
         .await
         .expect("another tenant's room");

@@ -127,3 +127,27 @@ async fn a_called_task_that_is_canceled_takes_its_question_along() {
     engine.checked(ended.origin.id).await;
     engine.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_is_canceled_while_what_it_called_asks_ends_as_canceled() {
+    let world = World::new().agent("child", child).agent("many", async |cx: TaskContext| {
+        let call = async |name: String| cx.branch(&name).call("child", said("go")).await;
+        futures_util::future::try_join_all((0..20).map(|n| call(format!("b{n}")))).await?;
+        Ok(Outcome::done())
+    });
+    let engine = world.start().await;
+    for _ in 0..5 {
+        let task = engine.run(to("many", "go")).await;
+        until("all ask", async || {
+            let asking = engine.get(&me(), &task.origin.id.to_string()).await.unwrap();
+            (asking.questions.len() == 20).then_some(())
+        })
+        .await;
+        engine.parked(&task).await;
+        // Those that were called go first: that they ask no more is no news for the one that goes with them.
+        let canceled = engine.cancel(&me(), &task.origin.id.to_string()).await.unwrap();
+        assert_eq!(canceled.state, State::Canceled);
+        assert_eq!(engine.ended(&task).await.state, State::Canceled);
+    }
+    engine.stop().await;
+}

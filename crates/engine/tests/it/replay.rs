@@ -246,6 +246,7 @@ async fn finished_steps(store: &dyn Store) -> Vec<String> {
         since: None,
         after: None,
         limit: 10,
+        only_rows: false,
     };
     let mut names = vec![];
     for opened in store.list(&query).await.unwrap().tasks {
@@ -548,6 +549,47 @@ async fn a_context_does_one_thing_at_a_time() {
     let engine = world.start().await;
     let task = engine.run(to("busy", "go")).await;
     assert_eq!(text_of(&task, "inside").matches("inside a step use the context it is given").count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_begins_again_from_the_top_finds_what_it_did() {
+    let outside = Arc::new(Outside::default());
+    let counted = Arc::clone(&outside);
+    let world = World::new().agent("persistent", move |cx: TaskContext| {
+        let outside = Arc::clone(&counted);
+        async move {
+            cx.durable().await;
+            cx.progress(1.0, None, "one").await?;
+            step(&cx, "first").await?;
+            cx.remark(Level::Info, "once").await?;
+            // Cut in the middle of a step, before it has done all of it.
+            let cut = cx.step::<(), _>("second", async |step| {
+                outside.begin("second");
+                step.artifact(Chunk::text("list", "cut")).await?;
+                Err(AgentError::Canceled)
+            });
+            assert_eq!(cut.await, Err(AgentError::Canceled));
+            // And again at once, before it has said what it had said.
+            let cx = cx.again().again();
+            cx.progress(1.0, None, "one").await?;
+            cx.step("first", async |_| outside.done("first, again")).await?;
+            cx.remark(Level::Info, "twice").await?;
+            cx.step("second", async |step| {
+                outside.begin("second");
+                step.artifact(Chunk::text("list", "whole").last()).await
+            })
+            .await?;
+            Ok(Outcome::done())
+        }
+    });
+    let engine = world.start().await;
+    let task = engine.run(to("persistent", "go")).await;
+    assert_eq!((task.state, text_of(&task, "list").as_str()), (State::Completed, "whole"), "{task:?}");
+    assert_eq!((outside.begun("first, again"), outside.begun("second")), (0, 2));
+    let log = crate::world::read_log(&**engine.store(), task.origin.id).await;
+    let progress = log.iter().filter(|entry| matches!(entry.event(), Event::Progress(_))).count();
+    let remarks = log.iter().filter(|entry| matches!(entry.event(), Event::Log(_))).count();
+    assert_eq!((progress, remarks), (1, 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -417,3 +417,41 @@ async fn a_server_that_stops_takes_nothing_new() {
     }
     within(engine.stop()).await;
 }
+
+/// A page is read in pieces, because tasks may be large; what is not looked at is left out, or not read at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_tasks_is_whole_with_and_without_what_they_made() {
+    let world = World::new().agent("maker", async |cx: TaskContext| {
+        cx.artifact(Chunk::text("made", "much")).await?;
+        Ok(Outcome::done())
+    });
+    let engine = world.start().await;
+    for n in 0..25 {
+        engine.run(to("maker", &format!("{n}"))).await;
+    }
+    let mut page_token = None;
+    let mut seen = vec![];
+    for size in [12, 13] {
+        let list = List { page_size: size, page_token: page_token.take(), ..List::default() };
+        let bare = List { without_artifacts: true, ..list.clone() };
+        let (ids, bare) =
+            (engine.list_ids(&me(), list.clone()).await.unwrap(), engine.list(&me(), bare).await.unwrap());
+        let whole = engine.list(&me(), list).await.unwrap();
+        assert_eq!((whole.tasks.len(), whole.total, bare.total), (size, 25, 25));
+        for ((task, bare), id) in whole.tasks.iter().zip(&bare.tasks).zip(&ids.ids) {
+            assert_eq!((task.origin.id, bare.origin.id), (*id, *id));
+            assert_eq!((task.artifacts.len(), bare.artifacts.len()), (1, 0));
+            assert_eq!(task.history, bare.history);
+            seen.push(*id);
+        }
+        assert_eq!(
+            (&whole.next_page_token, &bare.next_page_token),
+            (&ids.next_page_token, &ids.next_page_token)
+        );
+        page_token = whole.next_page_token;
+    }
+    assert_eq!(page_token, None);
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 25, "each is there once");
+}

@@ -274,6 +274,7 @@ fn origin() -> Origin {
         owner: "local".into(),
         dialect: "engine".into(),
         metadata: None,
+        trace: None,
     }
 }
 

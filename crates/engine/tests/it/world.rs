@@ -23,6 +23,7 @@ use nuncio_engine::{
         ListQuery, Load, NodeId, Opened, Session, Settled, Store, StoreError, StoredBatch, TaskKey, TaskNo,
         TaskRow, Webhook, WebhookError,
     },
+    trace::Tracer,
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::Value;
@@ -82,6 +83,7 @@ pub(crate) struct World {
     options: Options,
     clock: Option<Arc<dyn Clock>>,
     sqlite: SqliteOptions,
+    tracer: Option<Arc<dyn Tracer>>,
 }
 
 impl World {
@@ -92,7 +94,13 @@ impl World {
             options: Options::default(),
             clock: None,
             sqlite: SqliteOptions::default(),
+            tracer: None,
         }
+    }
+
+    pub(crate) fn tracer(mut self, tracer: &Arc<dyn Tracer>) -> Self {
+        self.tracer = Some(Arc::clone(tracer));
+        self
     }
 
     /// Adds an agent. The first one is the default of everything below.
@@ -136,6 +144,7 @@ impl World {
         }
         let mut parts = Parts::new(store, catalog);
         parts.options = self.options.clone();
+        parts.tracer.clone_from(&self.tracer);
         if let Some(clock) = &self.clock {
             parts.clock = Arc::clone(clock);
         }

@@ -2,13 +2,13 @@
 //!
 //! Every operation is a branch of the task, and every try of it a step: one that ended before a restart is read
 //! back without a place and without being done again. Only as many branches exist as may be engaged, and those
-//! whose last word is being written or whose next try is some time off.
+//! whose last word is being written, whose next try is some time off, or who wait for an answer.
 
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, BinaryHeap},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
@@ -16,13 +16,15 @@ use nuncio_engine::{AgentError, TaskContext, context::Branch};
 
 use super::{
     Core, control,
+    held::Held,
     input::{Operation, dependents},
     live::{Attempt, Engaged, Finished, Live},
     operation::{Common, Failure, perform},
     scheduler::Priority,
 };
 
-/// Operations beyond those engaged that may exist: their results are being written, or they wait for another try.
+/// Operations beyond those engaged that may exist: their results are being written, they wait for another try, or for
+/// somebody's answer.
 const IN_FLIGHT: usize = 256;
 /// Operations beyond the cap that ask for a place: there is always one in the queue when a place becomes free, so that
 /// a batch of a lower priority does not get it in between.
@@ -117,7 +119,7 @@ impl<'a> Dispatch<'a> {
             let limit = at_most.unwrap_or(cap_now.min(own) + LOOK_AHEAD);
             while self.live.engaged() < limit && flying.len() < limit.saturating_add(IN_FLIGHT) {
                 let Some((_, Reverse(n))) = self.board().ready.pop() else { break };
-                flying.push(self.start(n));
+                flying.push(self.start(n, sampling));
             }
             if flying.is_empty() && self.board().ready.is_empty() {
                 return Ok(());
@@ -133,10 +135,11 @@ impl<'a> Dispatch<'a> {
     }
 
     /// Begins an operation. It is engaged from now on, not from when it is first looked at.
-    fn start(&self, n: usize) -> BoxFuture<'_, (usize, Result<Finished, AgentError>)> {
+    /// `alone`: nothing else begins until it has ended.
+    fn start(&self, n: usize, alone: bool) -> BoxFuture<'_, (usize, Result<Finished, AgentError>)> {
         let operation = &self.live.operations[n];
         let (branch, engaged) = (self.cx.branch(&operation.id), self.live.engage());
-        Box::pin(async move { (n, self.operate(&branch, operation, engaged).await) })
+        Box::pin(async move { (n, self.operate(&branch, operation, engaged, alone).await) })
     }
 
     /// Tries one operation until it is done or not worth another try.
@@ -145,13 +148,14 @@ impl<'a> Dispatch<'a> {
         branch: &Branch,
         operation: &Operation,
         engaged: Engaged,
+        alone: bool,
     ) -> Result<Finished, AgentError> {
         let mut attempts = vec![];
         let mut engaged = Some(engaged);
         loop {
             let number = attempts.len() as u32 + 1;
             let engaged = engaged.take().unwrap_or_else(|| self.live.engage());
-            let attempt = self.attempt(branch, operation, number, engaged).await?;
+            let attempt = self.attempt(branch, operation, number, engaged, alone).await?;
             let again = match &attempt.result {
                 Err(failure) if !is_last(failure, operation, number) => failure.again,
                 _ => None,
@@ -170,23 +174,21 @@ impl<'a> Dispatch<'a> {
         operation: &Operation,
         number: u32,
         engaged: Engaged,
+        alone: bool,
     ) -> Result<Attempt, AgentError> {
-        let (cx, common, live) = (self.cx, self.common, self.live);
+        let (common, live) = (self.common, self.live);
         branch
             .step("try", async move |step| {
-                let place = tokio::select! {
-                    place = live.place(operation.priority) => place,
-                    () = step.canceled() => return Err(AgentError::Canceled),
-                };
+                let held = Held::wait(live, operation.priority, engaged, alone, &step).await?;
                 // Nothing more is to begin: `finish` takes it for what it is.
-                let Some(place) = place else { return Err(AgentError::Canceled) };
+                let Some(mut held) = held else { return Err(AgentError::Canceled) };
                 if live.begins() {
                     self.note_begun();
                 }
                 let (beside, clock) = (live.seat.running() as u64, common.engine.clock());
-                let (started, since) = (clock.now(), Instant::now());
-                let result = perform(common, operation, number, cx, &step).await?;
-                let ms = milliseconds(since.elapsed());
+                let started = clock.now();
+                let result = perform(common, operation, number, branch, &step, &mut held).await?;
+                let ms = milliseconds(held.worked());
                 let worked = milliseconds(live.seat.worked());
                 if self.stop_on_failure
                     && result.as_ref().is_err_and(|failure| is_last(failure, operation, number))
@@ -194,7 +196,7 @@ impl<'a> Dispatch<'a> {
                     // Before the place is given to another.
                     live.stop();
                 }
-                drop((place, engaged));
+                drop(held);
                 self.core.meter.note(&live.tenant, operation.r#type, ms, clock.now());
                 let result = result.map(|done| live.keep(done));
                 Ok(Attempt { run: live.run.0, worked, started, ms, beside, result })

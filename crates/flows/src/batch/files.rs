@@ -82,19 +82,19 @@ impl Folder {
                 .decode(&write.content)
                 .map_err(|error| Failure::of(format!("content is not base64: {error}")))?,
         };
-        self.make_room(&write.path, write.create_folders, write.overwrite || write.append)?;
+        self.make_room(&write.path, write.create_folders)?;
         match write.append {
             true => self.append(&write.path, &bytes)?,
-            false => self.replace(&write.path, &mut &bytes[..])?,
+            false => self.replace(&write.path, &mut &bytes[..], write.overwrite)?,
         }
         Ok(Done::of(json!({ "path": write.path, "bytes": bytes.len() })))
     }
 
     pub(crate) fn copy(&self, copy: &CopyFile) -> Result<Done, Failure> {
         let from = self.source(&copy.from)?;
-        self.make_room(&copy.to, copy.create_folders, copy.overwrite)?;
+        self.make_room(&copy.to, copy.create_folders)?;
         let mut from = Hashing { inner: from.take(self.file_bytes), hash: Sha256::new(), bytes: 0 };
-        self.replace(&copy.to, &mut from)?;
+        self.replace(&copy.to, &mut from, copy.overwrite)?;
         let sha256 = hex(&from.hash.finalize());
         Ok(Done::of(json!({ "from": copy.from, "to": copy.to, "bytes": from.bytes, "sha256": sha256 })))
     }
@@ -186,8 +186,8 @@ impl Folder {
 
     /// Writes a file anew: whole or not at all.
     pub(crate) fn put(&self, path: &str, from: &mut impl Read) -> Result<(), Failure> {
-        self.make_room(path, true, true)?;
-        self.replace(path, from)
+        self.make_room(path, true)?;
+        self.replace(path, from, true)
     }
 
     pub(crate) fn remove(&self, path: &str) {
@@ -214,7 +214,7 @@ impl Folder {
     }
 
     /// Checks what stands where a file is to be written, and makes the folders above it.
-    fn make_room(&self, path: &str, create_folders: bool, overwrite: bool) -> Result<(), Failure> {
+    fn make_room(&self, path: &str, create_folders: bool) -> Result<(), Failure> {
         if create_folders && let Some(parent) = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty())
         {
             self.dir.create_dir_all(parent).map_err(|error| failed("make the folder of", path, &error))?;
@@ -225,7 +225,6 @@ impl Folder {
             Ok(metadata) if !metadata.is_file() => {
                 Err(Failure::of(format!("{path} is there and is not a regular file")))
             }
-            Ok(_) if !overwrite => Err(Failure::of(format!("{path} is there already (overwrite: false)"))),
             Ok(_) => Ok(()),
         }
     }
@@ -241,8 +240,10 @@ impl Folder {
         file.write_all(bytes).and_then(|()| file.sync_data()).map_err(|error| failed("write", path, &error))
     }
 
-    /// Writes beside the file and moves it there: readers see the old one or the new one.
-    fn replace(&self, path: &str, from: &mut impl Read) -> Result<(), Failure> {
+    /// Writes beside the file and moves it there: readers see the old one or the new one. Where nothing may be
+    /// overwritten, the name is taken in one step or not at all; a file that holds the same is what an earlier try,
+    /// cut before it was noted, has written.
+    fn replace(&self, path: &str, from: &mut impl Read, overwrite: bool) -> Result<(), Failure> {
         let (folder, name) = match path.rsplit_once('/') {
             Some((folder, name)) => (format!("{folder}/"), name),
             None => (String::new(), path),
@@ -253,15 +254,29 @@ impl Folder {
         let beside = format!("{folder}.nuncio-{}", uuid::Uuid::now_v7());
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
+        let mut from = Hashing { inner: from, hash: Sha256::new(), bytes: 0 };
         let written = self.dir.open_with(&beside, &options).and_then(|mut file| {
-            io::copy(from, &mut file)?;
+            io::copy(&mut from, &mut file)?;
             file.sync_data()?;
-            self.dir.rename(&beside, &self.dir, path)
+            match overwrite {
+                true => self.dir.rename(&beside, &self.dir, path),
+                // Fails where the name is taken, which a rename does not.
+                false => self.dir.hard_link(&beside, &self.dir, path),
+            }
         });
-        written.map_err(|error| {
+        if !overwrite || written.is_err() {
             self.remove(&beside);
-            failed("write", path, &error)
-        })
+        }
+        match written {
+            Err(error) if !overwrite && error.kind() == ErrorKind::AlreadyExists => {
+                let written = from.hash.finalize();
+                match self.bytes(path).is_ok_and(|there| Sha256::digest(&there) == written) {
+                    true => Ok(()),
+                    false => Err(Failure::of(format!("{path} is there already (overwrite: false)"))),
+                }
+            }
+            written => written.map_err(|error| failed("write", path, &error)),
+        }
     }
 }
 
@@ -546,5 +561,61 @@ mod tests {
             overwrite: false,
         };
         assert!(place.folder.write(&kept).err().is_some_and(|f| f.why.contains("overwrite")));
+        assert_eq!(std::fs::read_to_string(place.inside.join("a")).expect("read"), "first");
+        assert_eq!(std::fs::read_dir(&place.inside).expect("listed").count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn what_a_cut_try_has_written_is_done_when_it_is_tried_again() {
+        let place = place();
+        let once = |path: &str, content: &str| {
+            place.folder.write(&WriteFile {
+                path: path.into(),
+                content: content.into(),
+                encoding: Encoding::Text,
+                append: false,
+                create_folders: false,
+                overwrite: false,
+            })
+        };
+        let copy = |to: &str| {
+            let (from, to) = ("a".into(), to.into());
+            place.folder.copy(&CopyFile { from, to, create_folders: false, overwrite: false })
+        };
+        for _ in 0..2 {
+            assert!(once("a", "words").is_ok());
+            assert!(copy("b").is_ok());
+        }
+        assert!(once("a", "other words").is_err());
+        assert!(once("c", "more").is_ok() && copy("c").is_err(), "another's");
+        assert_eq!(std::fs::read_to_string(place.inside.join("c")).expect("read"), "more");
+        assert_eq!(
+            std::fs::read_dir(&place.inside).expect("listed").count(),
+            3,
+            "nothing is left beside them"
+        );
+    }
+
+    #[test]
+    fn of_many_who_make_the_same_file_one_does() {
+        let place = place();
+        let path = &place.inside;
+        let made = std::thread::scope(|scope| {
+            let make = |n: usize| {
+                let folder =
+                    Folder::open(path, &BatchOptions::default()).unwrap_or_else(|f| panic!("{}", f.why));
+                folder.write(&WriteFile {
+                    path: "a".into(),
+                    content: format!("by {n}"),
+                    encoding: Encoding::Text,
+                    append: false,
+                    create_folders: false,
+                    overwrite: false,
+                })
+            };
+            let threads: Vec<_> = (0..16).map(|n| scope.spawn(move || make(n).is_ok())).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|made| *made).count()
+        });
+        assert_eq!(made, 1);
     }
 }

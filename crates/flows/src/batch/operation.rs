@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use nuncio_engine::{
-    AgentError, Caller, Engine, Message, Part, Role, StepContext, TaskContext,
+    AgentError, Caller, Engine, Message, Part, Role, StepContext, Task, TaskContext,
     access::{Action, HOME_TENANT, Kind},
     guard::Access,
     task::State,
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     BatchOptions, NAME, content,
     files::Folder,
+    held::Held,
     input::{CallAgent, HashFile, Input, Operation, ReadFile, SearchFiles, Work},
     memory,
     patience::shortly,
@@ -155,20 +156,27 @@ pub(crate) async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(Failure::of(format!("the operation broke: {error}"))))
 }
 
-/// Does one operation. An error of the outer kind ends the batch's run: it is canceled, or cut.
+/// Does one operation, as the given try of it. An error of the outer kind ends the batch's run: it is canceled, or
+/// cut.
 pub(crate) async fn perform(
     common: &Arc<Common>,
     operation: &Operation,
     attempt: u32,
-    cx: &TaskContext,
+    line: &TaskContext,
     step: &StepContext,
+    held: &mut Held<'_>,
 ) -> Result<Result<Done, Failure>, AgentError> {
     let done = match &operation.work {
         Work::Call(call) => {
-            return match shortly(step, || std::future::ready(allow_call(common, &call.agent))).await? {
-                Ok(()) => self::call(common, operation, call, attempt, cx).await,
-                Err(refused) => Ok(Err(refused)),
-            };
+            // A branch to itself, so that a try that is begun again finds what it did.
+            let line = line.branch(&format!("call{attempt}"));
+            let allow = || std::future::ready(allow_call(common, &call.agent));
+            let allowed: Result<(), Failure> =
+                line.step("allow", async |step| shortly(&step, allow).await).await?;
+            match allowed {
+                Ok(()) => self::call(call, &line, step, held).await?,
+                Err(refused) => Err(refused),
+            }
         }
         Work::Wait(wait) => {
             step.sleep(std::time::Duration::from_millis(wait.ms)).await?;
@@ -198,33 +206,41 @@ async fn at_once(common: &Arc<Common>, operation: &Operation) -> Result<Done, Fa
     }
 }
 
-/// Calls an agent as a task of its own. The call has a branch to itself, so that a batch that is taken up again
-/// finds the same task, and this attempt is one step whatever it does.
+/// Calls an agent as a task of its own, and holds nothing while that one asks something.
 async fn call(
-    common: &Common,
-    operation: &Operation,
     call: &CallAgent,
-    attempt: u32,
-    cx: &TaskContext,
+    line: &TaskContext,
+    step: &StepContext,
+    held: &mut Held<'_>,
 ) -> Result<Result<Done, Failure>, AgentError> {
     let part = match &call.input {
         Value::String(text) => Part::text(text.clone()),
         data => Part::data(data.clone()),
     };
-    // No id has a `~` in it.
-    let branch = cx.branch(&format!("{}~call{attempt}", operation.id));
-    let task = match branch.call(&call.agent, Message::of("", Role::User, vec![part])).await {
-        Ok(task) => task,
-        Err(AgentError::Failed(why)) => return Ok(Err(Failure::of(why))),
-        Err(error) => return Err(error),
-    };
+    let mut calling = line.begin_call(&call.agent, Message::of("", Role::User, vec![part]))?;
+    loop {
+        let so_far = match calling.end_or_question().await {
+            Ok(Some(task)) => return Ok(came_to(&task)),
+            Ok(None) => held.rest(step, calling.pass_on()).await,
+            Err(error) => Err(error),
+        };
+        match so_far {
+            Ok(()) => {}
+            Err(AgentError::Failed(why)) => return Ok(Err(Failure::of(why))),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// What a called task came to.
+fn came_to(task: &Task) -> Result<Done, Failure> {
     let said = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
     if task.state != State::Completed {
         let why = match said.is_empty() {
             true => format!("the task {} ended as {:?}", task.origin.id, task.state),
             false => format!("the task {} ended as {:?}: {said}", task.origin.id, task.state),
         };
-        return Ok(Err(Failure::of(why)));
+        return Err(Failure::of(why));
     }
     let mut output = json!({ "taskId": task.origin.id.to_string() });
     if !said.is_empty() {
@@ -256,7 +272,7 @@ async fn call(
     if !artifacts.is_empty() {
         output["artifacts"] = json!(artifacts);
     }
-    Ok(Ok(bounded(Done::of(output), common.options.operation_output_bytes)))
+    Ok(Done::of(output))
 }
 
 /// A call out of a task asks nobody, so this does.

@@ -71,7 +71,8 @@ impl Resource for BatchResource {
             ),
             Shown::Queue => (
                 "batch_queue",
-                "The batches of your tenant that have not ended, and what this node did in the last minute.",
+                "How many batches of your tenant have not ended, which of them are yours, and what this node did in the last \
+                 minute.",
             ),
             Shown::Settings => ("batch_settings", "How the batch engine works; batch_configure changes it."),
         };
@@ -116,8 +117,9 @@ async fn queue(core: &Core, engine: &Engine, caller: &Caller) -> Result<Value, H
     let cap = core.settings().max_concurrency;
     let batches = control::list(engine, Some(caller.tenant())).await?;
     let active = batches.iter().filter(|(_, batch)| batch.began_at.is_some() && !batch.paused).count();
-    let shown: Vec<Value> = batches
-        .iter()
+    // Whose task another one is, is nobody else's business, so of those there are only the counts.
+    let own = batches.iter().filter(|(_, batch)| batch.owner == caller.owner());
+    let shown: Vec<Value> = own
         .map(|(id, batch)| {
             json!({
                 "id": id.to_string(),

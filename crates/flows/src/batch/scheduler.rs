@@ -80,6 +80,8 @@ struct Entered {
     serial: u64,
     own_cap: usize,
     running: usize,
+    /// Operations that wait for somebody's answer, without a place.
+    asking: usize,
     paused: bool,
     stopwatch: Stopwatch,
 }
@@ -107,7 +109,8 @@ impl Scheduler {
         let mut state = self.lock();
         state.arrived += 1;
         let serial = state.arrived;
-        let entered = Entered { serial, own_cap, running: 0, paused, stopwatch: Stopwatch::default() };
+        let entered =
+            Entered { serial, own_cap, running: 0, asking: 0, paused, stopwatch: Stopwatch::default() };
         state.batches.insert(batch, entered);
         Seat { scheduler: Arc::clone(self), batch, tenant: tenant.into(), serial }
     }
@@ -165,9 +168,10 @@ impl Scheduler {
 }
 
 impl Entered {
-    /// The watch runs from the first operation on, but not while the batch is paused and nothing of it runs.
+    /// The watch runs from the first operation on, but not while nothing of the batch runs because it is paused or
+    /// asks something.
     fn keep_time(&mut self) {
-        let runs = self.running > 0 || !self.paused;
+        let runs = self.running > 0 || (!self.paused && self.asking == 0);
         self.stopwatch.run(runs && self.stopwatch.begun);
     }
 }
@@ -203,6 +207,19 @@ impl Seat {
         place
     }
 
+    /// Says that an operation waits for somebody's answer, until the guard is dropped.
+    pub(crate) fn asking(&self) -> Asking<'_> {
+        self.count_asking(|asking| asking + 1);
+        Asking(self)
+    }
+
+    fn count_asking(&self, count: impl Fn(usize) -> usize) {
+        if let Some(entered) = self.scheduler.lock().batches.get_mut(&self.batch) {
+            entered.asking = count(entered.asking);
+            entered.keep_time();
+        }
+    }
+
     /// How many operations of the batch run now.
     pub(crate) fn running(&self) -> usize {
         self.scheduler.lock().batches.get(&self.batch).map_or(0, |entered| entered.running)
@@ -227,6 +244,15 @@ impl Drop for Seat {
         if state.batches.get(&self.batch).is_some_and(|entered| entered.serial == self.serial) {
             state.batches.remove(&self.batch);
         }
+    }
+}
+
+/// An operation that waits for somebody's answer.
+pub(crate) struct Asking<'a>(&'a Seat);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.count_asking(|asking| asking.saturating_sub(1));
     }
 }
 
@@ -375,6 +401,22 @@ mod tests {
         drop(one);
         assert!(two.now_or_never().is_some());
         assert!(!scheduler.set_paused(batch(3), true), "there is none");
+    }
+
+    #[test]
+    fn the_watch_stands_still_while_all_that_is_left_asks() {
+        let scheduler = Scheduler::new(2);
+        let seat = scheduler.enter(batch(1), "home", usize::MAX, false);
+        let runs = || scheduler.lock().batches[&batch(1)].stopwatch.since.is_some();
+        let one = seat.place(Priority::Normal).now_or_never().expect("a place");
+        let two = seat.place(Priority::Normal).now_or_never().expect("another");
+        drop(one);
+        let asking = seat.asking();
+        assert!(runs(), "the other one is at work");
+        drop(two);
+        assert!(!runs());
+        drop(asking);
+        assert!(runs(), "it goes on");
     }
 
     #[test]

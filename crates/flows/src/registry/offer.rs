@@ -1,10 +1,14 @@
 //! The registry on the surface: `a2a://agents/registry`, and the tools `agents_list` and `agents_probe`.
+//!
+//! Where a remote is, its card and its errors tell of the operator's own network: callers of other tenants than the
+//! operator's see who there is, what they can do and how they are.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::{
     Action, Caller, Engine, Error, Kind, Surface,
+    access::HOME_TENANT,
     guard::Access,
     surface::{
         HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said, ShapeError, ToolOutput,
@@ -13,7 +17,7 @@ use nuncio_engine::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Known, Registry};
+use super::{Known, Place, Registry};
 use crate::resource::{self, About, CachePolicy, iso};
 
 /// The address of the registry.
@@ -54,7 +58,7 @@ impl Resource for RegistryResource {
     async fn read(&self, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError> {
         let Self { registry, engine } = self;
         allow(engine, &request.caller, Action::Read, "registry.read")?;
-        let all = registry.agents();
+        let all = seen_by(&request.caller, registry.agents());
         let value = json!({
             "agents": all.iter().map(with_card).collect::<Vec<_>>(),
             "discovery": discovery(registry, &all),
@@ -95,7 +99,7 @@ fn add_list(registry: &Arc<Registry>, engine: &Engine, surface: &Surface) -> Res
         let (registry, engine) = (Arc::clone(&registry), engine.clone());
         async move {
             allow(&engine, &request.caller, Action::Read, "registry.list")?;
-            let all = registry.agents();
+            let all = seen_by(&request.caller, registry.agents());
             let fits = |known: &&Known| {
                 request.text("status").is_none_or(|status| status == status_of(known))
                     && request
@@ -135,11 +139,23 @@ fn add_probe(registry: &Arc<Registry>, engine: &Engine, surface: &Surface) -> Re
                 let why = format!("there is no agent {name:?}: agents_list names those that there are");
                 return Err(HandlerError::Failed(why));
             };
-            let mut output = ToolOutput::text(line(&known));
-            output.structured = Some(with_card(&known));
+            let known = seen_by(&request.caller, [known]);
+            let mut output = ToolOutput::text(known.iter().map(line).collect::<String>());
+            output.structured = known.first().map(with_card);
             Ok(Said::Done(output))
         }
     }))
+}
+
+/// What a caller sees of them.
+fn seen_by(caller: &Caller, all: impl IntoIterator<Item = Known>) -> Vec<Known> {
+    let seen = |mut known: Known| {
+        if known.place != Place::Local && caller.tenant() != HOME_TENANT {
+            (known.url, known.last_error, known.card, known.server_info) = (None, None, None, None);
+        }
+        known
+    };
+    all.into_iter().map(seen).collect()
 }
 
 fn status_of(known: &Known) -> &'static str {
@@ -151,7 +167,8 @@ fn line(known: &Known) -> String {
     let (name, status, place) = (&known.name, status_of(known), known.place.name());
     let breaker = known.breaker.name();
     match &known.last_error {
-        None => format!("{name} ({place}) is {status}"),
+        None if known.healthy || known.place == Place::Local => format!("{name} ({place}) is {status}"),
+        None => format!("{name} ({place}) is {status}, its breaker is {breaker}"),
         Some(why) => format!("{name} ({place}) is {status}, its breaker is {breaker}: {why}"),
     }
 }
@@ -208,7 +225,10 @@ fn entry(with_card: bool) -> Value {
         "type": "object",
         "properties": {
             "agentType": { "type": "string", "description": "The name of the agent." },
-            "url": { "type": "string" },
+            "url": {
+                "type": ["string", "null"],
+                "description": "Null for a remote, like its card and its errors, unless the caller is of the operator's tenant.",
+            },
             "status": { "enum": ["healthy", "unhealthy"] },
             "capabilities": { "type": "array", "items": { "type": "string" } },
             "lastSeen": { "type": ["string", "null"], "format": "date-time" },

@@ -14,7 +14,7 @@ use nuncio_engine::{Agent, AgentError, Engine, Profile, Skill, StepContext, Task
 use serde_json::{Value, json};
 
 use super::{
-    SparcOptions,
+    Configured,
     command::CommandReport,
     phase::{Phase, Role, names},
     schema,
@@ -24,7 +24,7 @@ use crate::patience::patiently;
 pub(super) use by_hand::GATE;
 
 /// The agents.
-pub(super) fn all(options: &Arc<SparcOptions>) -> Vec<Arc<dyn Agent>> {
+pub(super) fn all(options: &Arc<Configured>) -> Vec<Arc<dyn Agent>> {
     let role = |role| Arc::new(role::RoleAgent::new(role, Arc::clone(options))) as Arc<dyn Agent>;
     vec![
         role(Role::Researcher),
@@ -61,7 +61,7 @@ impl Input {
     }
 }
 
-fn workflows(engine: Engine, options: &Arc<SparcOptions>) -> Workflows {
+fn workflows(engine: Engine, options: &Arc<Configured>) -> Workflows {
     Workflows::new(engine, Arc::clone(options))
 }
 

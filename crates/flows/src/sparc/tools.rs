@@ -102,6 +102,7 @@ pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) -> Result<(
             "sparc_list",
             "The workflows that the caller may read, by name.",
             json!({
+                "prefix": { "type": "string", "maxLength": MAX_CONTEXT_ID, "description": "Only names that begin so." },
                 "after": { "type": "string", "maxLength": MAX_CONTEXT_ID, "description": "The last name that is known." },
                 "limit": limit,
             }),
@@ -233,8 +234,8 @@ async fn back(workflows: Workflows, request: Request) -> Called {
 }
 
 async fn list(workflows: Workflows, request: Request) -> Called {
-    let after = request.text("after").unwrap_or_default();
-    let (found, next) = workflows.list(&request.caller, "", after, page(&request)).await?;
+    let [prefix, after] = ["prefix", "after"].map(|name| request.text(name).unwrap_or_default());
+    let (found, next) = workflows.list(&request.caller, prefix, after, page(&request)).await?;
     let redact = |text: &str| workflows.engine().redactor().text(text).into_owned();
     let lines: Vec<Value> = found.iter().map(|stored| view::line(stored, redact)).collect();
     let text = match lines.len() {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    SparcOptions,
+    Configured,
     command::{CommandReport, TestCommand},
     error::SparcError,
     gate::{self, Earlier, Verdict, Violation},
@@ -70,12 +70,12 @@ pub struct Submitted {
 #[derive(Clone)]
 pub struct Workflows {
     records: Records,
-    options: Arc<SparcOptions>,
+    options: Arc<Configured>,
 }
 
 impl Workflows {
     /// Those of that engine.
-    pub fn new(engine: Engine, options: Arc<SparcOptions>) -> Self {
+    pub(super) fn new(engine: Engine, options: Arc<Configured>) -> Self {
         Self { records: Records::new(engine), options }
     }
 
@@ -145,11 +145,15 @@ impl Workflows {
         Ok((phase, gate::inspect(phase, artifact, &earlier)))
     }
 
-    /// Runs the test command of refinement's gate.
+    /// Runs the test command of refinement's gate, when it is its turn.
     pub async fn test(&self, caller: &Caller, context_id: &str) -> Result<CommandReport, SparcError> {
         self.allow(caller, Action::Execute, "sparc.test", context_id)?;
         Ok(match TestCommand::configured(&self.options) {
-            Some(command) => command.run(context_id, self.engine().redactor()).await,
+            Some(command) => {
+                // Dropped while it waits, it leaves nothing behind.
+                let _place = self.options.test_places.acquire().await;
+                command.run(context_id, self.engine().redactor()).await
+            }
             None => CommandReport::unconfigured(),
         })
     }
@@ -273,22 +277,36 @@ impl Workflows {
     ) -> Result<(Vec<Stored>, Option<String>), SparcError> {
         self.allow_any(caller, "sparc.list", "sparc://workflow/")?;
         let limit = limit.clamp(1, MAX_PAGE);
+        let Some(prefix) = caller.narrowed(Action::Read, Kind::Sparc, prefix) else {
+            return Ok((vec![], None));
+        };
+        // Nobody is told a name that it may not read, not as the place to go on from either.
+        let last_of = |seen: &[Stored]| seen.last().map(|stored| stored.workflow.context_id.clone());
         let (mut seen, mut after, mut looked_at) = (vec![], after.to_owned(), 0);
         loop {
-            let page = self.records.page(caller.tenant(), prefix, &after, MAX_PAGE).await?;
+            let page = self.records.page(caller.tenant(), &prefix, &after, MAX_PAGE).await?;
             let last = page.len() < MAX_PAGE;
             for stored in page {
-                if seen.len() == limit {
-                    return Ok((seen, Some(after)));
-                }
                 looked_at += 1;
                 after.clone_from(&stored.workflow.context_id);
                 if caller.may(Action::Read, Kind::Sparc, &after) {
+                    if seen.len() == limit {
+                        let next = last_of(&seen);
+                        return Ok((seen, next));
+                    }
                     seen.push(stored);
                 }
             }
-            if last || looked_at >= MAX_LOOKED_AT {
-                return Ok((seen, (!last).then_some(after)));
+            match last_of(&seen) {
+                _ if last => return Ok((seen, None)),
+                _ if looked_at < MAX_LOOKED_AT => {}
+                Some(next) => return Ok((seen, Some(next))),
+                None => {
+                    return Err(SparcError::Invalid(format!(
+                        "prefix: {MAX_LOOKED_AT} workflows in a row are none that you may read: give a prefix to look \
+                         among fewer"
+                    )));
+                }
             }
         }
     }

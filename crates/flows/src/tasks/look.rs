@@ -81,6 +81,7 @@ pub(super) fn list(engine: &Engine) -> impl Tool {
             since: None,
             page_token: text("pageToken"),
             page_size: number(&request, "pageSize", PAGE) as usize,
+            without_artifacts: true,
         };
         let listed = engine.list(&request.caller, query).await.map_err(|error| match error {
             Error::Invalid(why) => HandlerError::Invalid(why),

@@ -1,5 +1,6 @@
 //! The batch engine: how many run at once, what survives a crash, who may do what, and what is measured.
 
+mod asking;
 mod contents;
 mod control;
 mod crash;

@@ -4,6 +4,7 @@
 
 mod batch;
 mod memory;
+mod plan;
 mod registry;
 mod registry_network;
 mod sparc;

@@ -253,7 +253,7 @@ async fn the_registry_is_read_listed_and_probed_by_who_may() {
     let surface = here.engine.catalog().surface();
     surface.set_aliases(&["claude-20x".into()], &["a2a"]);
     registry.install(&here.engine, surface).unwrap();
-    let ada = Caller::named("acme/ada");
+    let ada = Caller::named("ada");
     let read = until("the first probes", async || {
         let read = here.read(&ada, URI).await.unwrap();
         (read["discovery"]["healthyAgents"] == 2 && read["agents"][1]["lastError"].is_string())
@@ -293,6 +293,7 @@ async fn the_registry_is_read_listed_and_probed_by_who_may() {
     assert!(matches!(wrong, HandlerError::Invalid(_)), "{wrong}");
 
     script.heal("far");
+    here.clock.put(here.clock.now().after(Duration::from_secs(1)));
     let probed = here.call(&ada, "agents_probe", json!({ "name": "far" })).await.unwrap();
     assert_eq!((&probed["status"], &probed["breaker"]), (&json!("healthy"), &json!("closed")));
     let local = here.call(&ada, "agents_probe", json!({ "name": "echo" })).await.unwrap();
@@ -309,6 +310,65 @@ async fn the_registry_is_read_listed_and_probed_by_who_may() {
         here.read(&nobody, URI).await.unwrap_err(),
         HandlerError::Forbidden("read:a2a:registry".into())
     );
+}
+
+/// Where remotes are, and why they are not reached, tells of the operator's network.
+#[tokio::test]
+async fn another_tenant_sees_who_there_is_and_how_they_are_and_no_more() {
+    let here = TestEngine::start(vec![Arc::new(Echo)]).await;
+    let script = Arc::new(Script::default());
+    script.fail("far", "no route to far.example");
+    let registry = Registry::with_prober(options(&["far", "near"]), script as Arc<dyn Prober>);
+    let registry = Arc::new(registry);
+    registry.install(&here.engine, here.engine.catalog().surface()).unwrap();
+    registry.probe("far").await;
+    registry.probe("near").await;
+    let other = Caller::named("acme/ada");
+    let read = here.read(&other, URI).await.unwrap();
+    let listed = here.call(&other, "agents_list", json!({})).await.unwrap();
+    let probed = here.call(&other, "agents_probe", json!({ "name": "far" })).await.unwrap();
+    for shown in [&read, &listed, &probed] {
+        let shown = shown.to_string();
+        assert!(!shown.contains("far.example"), "{shown}");
+    }
+    let [echo, far, near] = &read["agents"].as_array().unwrap()[..] else { panic!("{read}") };
+    assert!(echo["agentCard"].is_object() && echo["url"].is_string(), "this server's own are everybody's");
+    assert_eq!((&far["status"], &far["breaker"]), (&json!("unhealthy"), &json!("closed")));
+    assert_eq!((&near["status"], &near["capabilities"]), (&json!("healthy"), &json!(["sums"])));
+    assert_eq!((&near["url"], &near["agentCard"]), (&json!(null), &json!(null)));
+    let own = here.read(&Caller::named("ada"), URI).await.unwrap();
+    assert_eq!(own["agents"][1]["lastError"], "no route to far.example");
+}
+
+#[tokio::test]
+async fn who_asks_for_a_probe_that_is_being_made_shares_it() {
+    let here = TestEngine::start(vec![]).await;
+    let slow = Arc::new(Slow::default());
+    let options = RegistryOptions { timeout: Duration::from_secs(60), ..options(&["far"]) };
+    let registry = Arc::new(Registry::with_prober(options, Arc::clone(&slow) as Arc<dyn Prober>));
+    registry.watch(&here.engine);
+    let ask = || {
+        let registry = Arc::clone(&registry);
+        tokio::spawn(async move { registry.probe("far").await.unwrap() })
+    };
+    let first = ask();
+    until("a probe", async || (slow.waiting.load(Ordering::SeqCst) == 1).then_some(())).await;
+    // Whoever leaves does not end it for those who stay.
+    first.abort();
+    let asked: Vec<_> = (0..50).map(|_| ask()).collect();
+    slow.gate.0.add_permits(1);
+    for one in asked {
+        assert!(one.await.unwrap().healthy);
+    }
+    assert_eq!(slow.most.load(Ordering::SeqCst), 1, "there was one probe");
+    // A moment later that one still counts: there is no permit for another.
+    assert!(registry.probe("far").await.unwrap().healthy);
+    assert_eq!(slow.waiting.load(Ordering::SeqCst), 0);
+    here.clock.put(here.clock.now().after(Duration::from_secs(1)));
+    let later = ask();
+    until("another probe", async || (slow.waiting.load(Ordering::SeqCst) == 1).then_some(())).await;
+    slow.gate.0.add_permits(1);
+    later.await.unwrap();
 }
 
 /// Two of one name could not be told apart.

@@ -9,6 +9,7 @@ use nuncio_client::a2a::{
     A2aClient, AgentCard, CardReference, ClientError, Credentials, HttpOptions, Preference, Received,
     fetch_card,
 };
+use nuncio_engine::trace;
 use nuncio_wire::a2a::Dialect;
 use url::Url;
 
@@ -135,7 +136,7 @@ impl AgentFlags {
             credentials: Credentials {
                 bearer: self.bearer,
                 api_key: self.api_key,
-                service_parameters: self.service_parameters,
+                service_parameters: with_trace(self.service_parameters),
                 ..Credentials::default()
             },
             http: HttpOptions { insecure: self.insecure, ..HttpOptions::default() },
@@ -198,9 +199,9 @@ impl Connection {
         let limit = self.timeout.unwrap_or(Duration::MAX);
         tokio::select! {
             done = tokio::time::timeout(limit, work) => {
-                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: self.seen() }))
+                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: Box::new(self.seen()) }))
             }
-            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: self.seen() }),
+            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: Box::new(self.seen()) }),
         }
     }
 }
@@ -237,6 +238,18 @@ fn version(text: &str) -> Result<Dialect, String> {
         "0.3" | "0.3.0" => Ok(Dialect::V0_3),
         _ => Err("this client speaks 1.0 and 0.3".to_owned()),
     }
+}
+
+/// The headers, with the trace that the caller takes part in, as the environment names it.
+fn with_trace(mut parameters: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, HeaderValue)> {
+    let name = HeaderName::from_static("traceparent");
+    let given = std::env::var("TRACEPARENT").ok().filter(|trace| trace::parse(trace).is_some());
+    if let Some(value) = given.and_then(|trace| HeaderValue::try_from(trace).ok())
+        && !parameters.iter().any(|(given, _)| *given == name)
+    {
+        parameters.push((name, value));
+    }
+    parameters
 }
 
 fn service_parameter(text: &str) -> Result<(HeaderName, HeaderValue), String> {

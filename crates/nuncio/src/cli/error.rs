@@ -41,9 +41,9 @@ pub(crate) enum CliError {
     /// The card is not what the protocol requires.
     InvalidCard { at: String, problems: Vec<String> },
     /// `--timeout` expired.
-    Timeout { limit: Duration, seen: Seen },
+    Timeout { limit: Duration, seen: Box<Seen> },
     /// Ctrl-C.
-    Interrupted { seen: Seen },
+    Interrupted { seen: Box<Seen> },
     /// The operator's own interface said no.
     Admin(String),
     /// The store could not be read.
@@ -60,11 +60,16 @@ pub(crate) struct Seen {
     pub(crate) cursor: Option<String>,
     /// The flags that name the agent, for commands that are shown.
     pub(crate) agent_flags: String,
+    /// The command that goes on from here, where it is another one than for any task.
+    pub(crate) command: Option<String>,
 }
 
 impl Seen {
     /// The command that goes on from here.
     pub(crate) fn resume(&self) -> Option<String> {
+        if self.command.is_some() {
+            return self.command.clone();
+        }
         let task = self.task.as_deref()?;
         Some(match &self.cursor {
             Some(cursor) => {

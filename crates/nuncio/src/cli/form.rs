@@ -29,15 +29,11 @@ pub(crate) async fn yes(question: &str) -> Result<bool, CliError> {
 pub(crate) async fn fill(message: &str, schema: &Value) -> Result<Filled, CliError> {
     let mut content = Map::new();
     let _ = writeln!(io::stderr(), "\n{}", plain(message));
-    let required = |name: &str| {
-        schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
-    };
-    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        let field = Field { name, schema: field, required: required(name) };
+    for field in fields(schema) {
         loop {
             let Some(line) = ask(field.prompt()).await? else { return Ok(Filled::Left) };
             match field.read(&line) {
-                Ok(Some(value)) => drop(content.insert(name.clone(), value)),
+                Ok(Some(value)) => drop(content.insert(field.name.to_owned(), value)),
                 Ok(None) => {}
                 Err(why) => {
                     let _ = writeln!(io::stderr(), "  {why}");
@@ -65,26 +61,61 @@ async fn ask(prompt: String) -> Result<Option<String>, CliError> {
         .map_err(|error: io::Error| CliError::Usage(format!("cannot read an answer: {error}")))
 }
 
-struct Field<'a> {
-    name: &'a str,
+/// The fields of a form, in the order in which the schema names them.
+pub(crate) fn fields(schema: &Value) -> Vec<Field<'_>> {
+    let required = |name: &str| {
+        schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
+    };
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    properties
+        .map(|(name, own)| Field { name, schema: within(schema, own), own, required: required(name) })
+        .collect()
+}
+
+/// What a property is: behind a reference inside the schema, and beside `null` where it may be missing.
+fn within<'a>(whole: &'a Value, property: &'a Value) -> &'a Value {
+    let pointed = property["$ref"].as_str().and_then(|to| whole.pointer(to.strip_prefix('#')?));
+    let property = pointed.unwrap_or(property);
+    let ways = ["anyOf", "oneOf"].into_iter().find_map(|member| property[member].as_array());
+    let mut real =
+        ways.into_iter().flatten().filter(|way| way["type"] != "null" && way.get("const").is_none());
+    match (real.next(), real.next()) {
+        (Some(only), None) if only.is_object() => {
+            only["$ref"].as_str().and_then(|to| whole.pointer(to.strip_prefix('#')?)).unwrap_or(only)
+        }
+        _ => property,
+    }
+}
+
+/// One field of a form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Field<'a> {
+    pub(crate) name: &'a str,
     schema: &'a Value,
-    required: bool,
+    /// As the form has it: what is said about the field stands here, also where the schema is elsewhere.
+    own: &'a Value,
+    pub(crate) required: bool,
 }
 
 impl Field<'_> {
-    fn prompt(&self) -> String {
-        let text = |member: &str| self.schema[member].as_str().map(plain);
+    /// What stands before the answer.
+    pub(crate) fn prompt(&self) -> String {
+        let text = |member: &str| self.member(member).and_then(Value::as_str).map(plain);
         let title = text("title").unwrap_or_else(|| plain(self.name));
         let about = text("description").map(|about| format!(" ({about})")).unwrap_or_default();
         let mut kind = match self.kind() {
             "boolean" => "y/n".to_owned(),
-            "array" => format!("any of {}, with commas", self.choices().join(", ")),
+            "array" if !self.choices().is_empty() => {
+                format!("any of {}, with commas", self.choices().join(", "))
+            }
             _ if !self.choices().is_empty() => self.choices().join(" | "),
+            "array" => "a list in JSON, or words with commas".to_owned(),
+            "object" => "JSON".to_owned(),
             "integer" => "a whole number".to_owned(),
             "number" => "a number".to_owned(),
             _ => String::new(),
         };
-        match self.schema.get("default").filter(|default| !default.is_null()) {
+        match self.default() {
             Some(default) => {
                 let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
                 kind =
@@ -99,12 +130,36 @@ impl Field<'_> {
         format!("{title}{about}{kind}: ")
     }
 
-    fn kind(&self) -> &str {
-        self.schema["type"].as_str().unwrap_or("string")
+    /// What is said about the field, by the form itself or by what it refers to.
+    fn member(&self, name: &str) -> Option<&Value> {
+        self.own.get(name).or_else(|| self.schema.get(name)).filter(|value| !value.is_null())
+    }
+
+    /// What an empty answer stands for.
+    pub(crate) fn default(&self) -> Option<&Value> {
+        self.member("default")
+    }
+
+    /// What it is about, in the schema's words.
+    pub(crate) fn about(&self) -> Option<&str> {
+        self.member("description").and_then(Value::as_str)
+    }
+
+    /// Its name for people.
+    pub(crate) fn title(&self) -> &str {
+        self.member("title").and_then(Value::as_str).unwrap_or(self.name)
+    }
+
+    /// The type of its value; of several the first that is not `null`.
+    pub(crate) fn kind(&self) -> &str {
+        let kinds = self.schema["type"].as_array().into_iter().flatten();
+        let first = kinds.filter_map(Value::as_str).find(|kind| *kind != "null");
+        let implied = if self.schema.get("properties").is_some() { "object" } else { "string" };
+        self.schema["type"].as_str().or(first).unwrap_or(implied)
     }
 
     /// What may be chosen, if it is a choice.
-    fn choices(&self) -> Vec<String> {
+    pub(crate) fn choices(&self) -> Vec<String> {
         let schema = if self.kind() == "array" { &self.schema["items"] } else { self.schema };
         let named = schema["enum"].as_array().into_iter().flatten();
         let titled =
@@ -113,10 +168,10 @@ impl Field<'_> {
     }
 
     /// What a line says. `None`: nothing, and nothing is needed.
-    fn read(&self, line: &str) -> Result<Option<Value>, String> {
+    pub(crate) fn read(&self, line: &str) -> Result<Option<Value>, String> {
         let line = line.trim();
         if line.is_empty() {
-            return match self.schema.get("default").filter(|default| !default.is_null()) {
+            return match self.default() {
                 Some(default) => Ok(Some(default.clone())),
                 None if self.required => Err("something has to be said here".to_owned()),
                 None => Ok(None),
@@ -135,6 +190,8 @@ impl Field<'_> {
                 Some(number) => Value::Number(number),
                 None => return Err("a number, such as 2.5".to_owned()),
             },
+            "array" if line.starts_with('[') => json(line)?,
+            "object" => json(line)?,
             "array" => {
                 let chosen: Vec<&str> =
                     line.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
@@ -174,6 +231,10 @@ impl Field<'_> {
     }
 }
 
+fn json(line: &str) -> Result<Value, String> {
+    serde_json::from_str(line).map_err(|error| format!("this is no JSON: {error}"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -181,7 +242,7 @@ mod tests {
     use super::*;
 
     fn read(schema: &Value, required: bool, line: &str) -> Result<Option<Value>, String> {
-        Field { name: "field", schema, required }.read(line)
+        Field { name: "field", schema, own: schema, required }.read(line)
     }
 
     #[test]
@@ -215,7 +276,7 @@ mod tests {
     #[test]
     fn a_prompt_says_what_is_wanted() {
         let check = |schema: Value, required: bool, expected: &str| {
-            assert_eq!(Field { name: "field", schema: &schema, required }.prompt(), expected);
+            assert_eq!(Field { name: "field", schema: &schema, own: &schema, required }.prompt(), expected);
         };
         check(
             json!({ "type": "string", "title": "Goal", "description": "in a sentence" }),
@@ -226,5 +287,25 @@ mod tests {
         check(json!({ "type": "boolean", "default": true }), true, "field [y/n; default: true]: ");
         check(json!({ "enum": ["a", "b"] }), true, "field [a | b]: ");
         check(json!({ "type": "string", "title": "\u{1b}[2J" }), true, "\u{fffd}[2J: ");
+    }
+
+    #[test]
+    fn a_field_may_be_described_elsewhere() {
+        let schema = json!({
+            "$defs": { "Mood": { "enum": ["good", "bad"], "type": "string" } },
+            "properties": {
+                "mood": { "$ref": "#/$defs/Mood", "default": "good" },
+                "age": { "anyOf": [{ "type": "integer" }, { "type": "null" }], "title": "Age", "default": null },
+                "many": { "type": ["array", "null"], "items": { "type": "string" } },
+            },
+            "required": ["mood"],
+        });
+        let fields = fields(&schema);
+        assert_eq!(fields[0].prompt(), "mood [good | bad; default: good]: ");
+        assert_eq!(fields[1].prompt(), "Age [a whole number; may be empty]: ");
+        assert_eq!(fields[1].read("7"), Ok(Some(json!(7))));
+        assert_eq!(fields[1].read(""), Ok(None));
+        assert_eq!(fields[2].read(r#"["a,b"]"#), Ok(Some(json!(["a,b"]))));
+        assert_eq!(fields[2].read("a, b"), Ok(Some(json!(["a", "b"]))));
     }
 }

@@ -99,7 +99,7 @@ impl Holder {
             state.other = None;
         }
         // The folder's lock says whether somebody holds it: an address that was left behind says nothing.
-        let error = match server(self.config.clone()).start().await {
+        let error = match server(self.config.clone()).map_err(|error| error.to_string())?.start().await {
             Ok(running) => {
                 let found = endpoint(running.published());
                 state.own = Some(running);

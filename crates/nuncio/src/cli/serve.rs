@@ -1,4 +1,6 @@
-//! `nuncio serve`: the server with its built-in agents.
+//! `nuncio serve`: the server with its built-in agents and those of `nuncio.toml`.
+
+mod reload;
 
 use std::{
     collections::BTreeMap, fmt::Write as _, path::PathBuf, process::ExitCode, sync::Arc, time::Duration,
@@ -6,12 +8,14 @@ use std::{
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use nuncio::{End, Nuncio, Signals, engine::Agent};
+use nuncio::{End, Nuncio, OtlpOptions, Signals, StartError, engine::Agent};
 use nuncio_agents::{AgentOptions, Bench, built_in};
+use tokio::signal::unix::{SignalKind, signal};
 
+use self::reload::Reload;
 use super::{error::CliError, output, program};
 use crate::{
-    config::{self, Config, Given, SETTINGS, Setting, Shape},
+    config::{self, Config, ConfigError, Given, SETTINGS, Setting, Shape},
     logs,
 };
 
@@ -94,16 +98,23 @@ impl FromArgMatches for Flags {
 pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     let loaded = config::load(&flags.given, flags.config.as_deref())?;
     if flags.print_config {
+        loaded.config.agents.specs()?;
         output::text(&loaded.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let config = loaded.config;
+    let config = loaded.config.clone();
     logs::start(&config.log, config.log_format, &config.engine.access.redactor);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     let signals = Signals::new()?;
-    let running = server(config).start().await?;
+    let hangup = signal(SignalKind::hangup()).map_err(CliError::Runtime)?;
+    let reload = Reload::new(&flags.given, &loaded);
+    let running = server(config)?.start().await.map_err(|error| match error {
+        StartError::Configured(error) => CliError::Config(loaded.config.agents.wrong(&error)),
+        error => CliError::Start(error),
+    })?;
+    tokio::spawn(reload.run(running.fleet().clone(), hangup));
     let try_it = format!("\nTry it:\n  {} send -a {} \"Hello\"\n", program(), running.url());
     output::text(&format!("{}{try_it}", running.places()))?;
     match running.until(signals).await {
@@ -113,14 +124,17 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     }
 }
 
-pub(super) fn server(config: Config) -> Nuncio {
+/// The server of that configuration, which has not started yet.
+pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
     let place = config.place();
+    let configured = config.agents.specs()?;
     let Config { mut server, .. } = config;
     server.metrics = metrics().map(|handle| {
         let render: Arc<dyn Fn() -> String + Send + Sync> = Arc::new(move || handle.render());
         render
     });
     let nuncio = Nuncio::new()
+        .configured(configured)
         .agents(agents(&config.agent_step, config.bench_agent))
         .listen(config.listen)
         .allow_remote(config.allow_remote)
@@ -131,11 +145,24 @@ pub(super) fn server(config: Config) -> Nuncio {
         .outbox_options(config.outbox)
         .server_options(server)
         .flows(config.flows)
-        .security(config.security);
-    match config.default_agent {
+        .security(config.security)
+        .otlp(otlp(config.otlp));
+    let nuncio = match config.model.map(|model| model.options()) {
+        Some(model) => nuncio.model(model),
+        None => nuncio,
+    };
+    Ok(match config.default_agent {
         Some(name) => nuncio.default_agent(name),
         None => nuncio,
-    }
+    })
+}
+
+/// Where traces go, with what the environment says about it: headers may hold a key, and have no place in a file.
+fn otlp(options: OtlpOptions) -> OtlpOptions {
+    let headers = std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
+    let headers = headers.split(',').filter_map(|header| header.split_once('='));
+    let headers = headers.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect();
+    OtlpOptions { headers, ..options }
 }
 
 /// The built-in agents; the first is the default one.

@@ -139,7 +139,7 @@ async fn local(data: Option<PathBuf>) -> Result<Place, CliError> {
     }
     config.listen = "127.0.0.1:0".into();
     // The folder's lock says whether somebody holds it: an address that was left behind says nothing.
-    match server(config.clone()).start().await {
+    match server(config.clone())?.start().await {
         Ok(running) => {
             let token = Published::read(&config.data).map(|published| published.admin_token);
             let target = Target { origin: Origin::Default, flags };
@@ -193,6 +193,12 @@ impl Shared {
         if !self.is_own() {
             self.seen.borrow_mut().task = Some(task.to_owned());
         }
+    }
+
+    /// The same, with the command that goes on from there. One that ends with its own server is taken up by it again.
+    pub(crate) fn saw_with(&self, task: &str, command: String) {
+        self.saw(task);
+        self.seen.borrow_mut().command = Some(command);
     }
 
     /// Calls a tool; what it answers for programs.
@@ -279,9 +285,9 @@ impl Shared {
     ) -> Result<T, CliError> {
         tokio::select! {
             done = tokio::time::timeout(limit, work) => {
-                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: self.seen.borrow().clone() }))
+                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: Box::new(self.seen.borrow().clone()) }))
             }
-            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: self.seen.borrow().clone() }),
+            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: Box::new(self.seen.borrow().clone()) }),
         }
     }
 }

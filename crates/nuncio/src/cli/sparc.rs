@@ -1,6 +1,6 @@
 //! `nuncio sparc …`: workflows of five phases.
 
-mod answer;
+pub(super) mod answer;
 mod run;
 mod show;
 mod submit;

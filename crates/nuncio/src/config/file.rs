@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 use nuncio::flows::registry::Remote;
 use toml::{Table, Value};
 
-use super::{ConfigError, SETTINGS, Shape, nearest, remotes};
+use super::{AgentTables, ConfigError, SETTINGS, Shape, agents, nearest, remotes};
 
 /// What a file says.
 #[derive(Default)]
@@ -15,6 +15,8 @@ pub(super) struct Said {
     pub(super) values: BTreeMap<&'static str, String>,
     /// The tables `[[remote]]`, in their order.
     pub(super) remotes: Vec<Remote>,
+    /// The tables `[[agent]]`, in their order.
+    pub(super) agents: AgentTables,
 }
 
 /// Reads a file.
@@ -29,9 +31,13 @@ pub(super) fn read(path: &Path) -> Result<Said, ConfigError> {
         Some(tables) => remotes::read(path, &tables)?,
         None => vec![],
     };
+    let agents = match table.remove(agents::TABLE) {
+        Some(tables) => agents::read(path, tables)?,
+        None => AgentTables::default(),
+    };
     let mut values = BTreeMap::new();
     collect(path, "", &table, &mut values)?;
-    Ok(Said { values, remotes })
+    Ok(Said { values, remotes, agents })
 }
 
 fn collect(
@@ -51,7 +57,7 @@ fn collect(
             continue;
         }
         let Some(setting) = SETTINGS.iter().find(|setting| setting.key == canonical) else {
-            let known = SETTINGS.iter().map(|setting| setting.key).chain([remotes::TABLE]);
+            let known = SETTINGS.iter().map(|setting| setting.key).chain([remotes::TABLE, agents::TABLE]);
             let nearest = nearest(&canonical, known);
             return Err(ConfigError::UnknownKey { path: path.to_owned(), key, nearest });
         };

@@ -1,5 +1,5 @@
-//! The effective configuration as a `nuncio.toml` that would give the same, with the source of each value. Only
-//! a password that a setting may hold, in the address of a database, is not shown.
+//! The effective configuration as a `nuncio.toml` that would give the same, with the source of each value. What is
+//! secret is not shown: a password in the address of a database, and what agents are given.
 
 use std::fmt::{self, Write as _};
 
@@ -23,7 +23,8 @@ impl fmt::Display for Loaded {
             };
             writeln!(f, "{line:<44} # {source}")?;
         }
-        f.write_str(&remotes::print(&self.config.flows.registry.remotes))
+        f.write_str(&remotes::print(&self.config.flows.registry.remotes))?;
+        f.write_str(&self.config.agents.print())
     }
 }
 

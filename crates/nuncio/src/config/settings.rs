@@ -3,12 +3,12 @@
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use nuncio::{
-    AuthMode,
+    AuthMode, Provider, UnknownProvider,
     engine::{AuditLevel, Grants, Kind, guard::RateError, redact::Redactor},
     flows::sparc::SparcModel,
 };
 
-use super::{Config, LogFormat, StoreUrl};
+use super::{Config, LogFormat, ModelConfig, StoreUrl};
 use crate::duration;
 
 /// One thing that an operator may set.
@@ -240,10 +240,24 @@ pub(crate) static SETTINGS: &[Setting] = &[
 
     field!("memory.value-bytes", whole, "Bytes of a value in the memory bank", engine.memory.value_bytes),
     field!("memory.entries-per-namespace", whole, "Entries of one namespace", engine.memory.entries_per_namespace),
-    field!("memory.bytes-per-tenant", whole, "Bytes of all values of a tenant", engine.memory.bytes_per_tenant),
+    field!("memory.bytes-per-tenant", whole, "Bytes of all entries of a tenant: values, keys and namespaces, and 200 for each", engine.memory.bytes_per_tenant),
+    field!("memory.namespaces-per-tenant", whole, "Namespaces of a tenant", engine.memory.namespaces_per_tenant),
     field!("memory.longest-ttl", duration, "The longest time that an entry with an end may be kept", engine.memory.longest_ttl),
     field!("memory.export-bytes", whole, "Bytes of values on one page of an export", flows.memory.export_bytes),
     field!("memory.import-bytes", whole, "Bytes that one import takes", flows.memory.import_bytes),
+
+    row("model.provider", Shape::Text, "NAME", "Whose API the server's own model speaks, which is asked where a caller has none: openai (and whoever speaks like it), anthropic, gemini or ollama",
+        |config| config.model.as_ref().map(|model| model.provider.name().into()),
+        |config, text| text.parse().map(|provider| own_model(config).provider = provider).map_err(|error: UnknownProvider| error.to_string())),
+    row("model.name", Shape::Text, "NAME", "The name of that model",
+        |config| config.model.as_ref().map(|model| model.name.clone()),
+        |config, text| { own_model(config).name = text.into(); Ok(()) }),
+    row("model.base-url", Shape::Text, "URL", "Where it is, if not where its provider is",
+        |config| config.model.as_ref().and_then(|model| model.base_url.clone()),
+        |config, text| public_url(text).map(|url| own_model(config).base_url = Some(url))),
+    row("model.key-variable", Shape::Text, "NAME", "The environment variable that holds its key",
+        |config| config.model.as_ref().and_then(|model| model.key_variable.clone()),
+        |config, text| { own_model(config).key_variable = Some(text.into()); Ok(()) }),
 
     row("sparc.test-command", Shape::Lines, "WORDS", "The command that decides whether refinement has passed, with its arguments; without one it cannot pass",
         |config| Some(config.flows.sparc.test_command.as_ref().map(|words| words.join("\n")).unwrap_or_default()),
@@ -252,6 +266,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| config.flows.sparc.test_dir.as_ref().map(|dir| dir.display().to_string()),
         |config, text| { config.flows.sparc.test_dir = Some(text.into()); Ok(()) }),
     field!("sparc.test-timeout", duration, "How long the test command may run", flows.sparc.test_timeout),
+    field!("sparc.test-commands", whole, "Test commands that run at once, of all workflows; at least one", flows.sparc.test_commands),
     field!("sparc.test-output", whole, "Bytes of the test command's output that are kept, from the end", flows.sparc.test_output),
     row("sparc.model-url", Shape::Text, "URL", "A model to ask where the caller has none: the address before /chat/completions of an OpenAI-compatible API",
         |config| config.flows.sparc.model.as_ref().map(|model| model.url.clone()),
@@ -272,6 +287,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("batch.operations-per-batch", whole, "Operations of one batch", flows.batch.operations_per_batch),
     field!("batch.batch-bytes", whole, "Bytes of one batch as it is asked for", flows.batch.batch_bytes),
     field!("batch.file-bytes", whole, "Bytes of a file that a batch reads, copies, hashes or searches", flows.batch.file_bytes),
+
+    row("otlp.endpoint", Shape::Text, "URL", "Where traces go: the address of an OpenTelemetry collector before /v1/traces; headers for it are taken from OTEL_EXPORTER_OTLP_HEADERS",
+        |config| config.otlp.endpoint.clone(),
+        |config, text| match text { "" => { config.otlp.endpoint = None; Ok(()) } text => public_url(text).map(|url| config.otlp.endpoint = Some(url)) }),
+    row("otlp.service-name", Shape::Text, "NAME", "What this server is called in traces",
+        |config| Some(config.otlp.service_name.clone()),
+        |config, text| { config.otlp.service_name = text.into(); Ok(()) }),
+    field!("otlp.interval", duration, "How long spans wait for others to be sent with", otlp.interval),
+    field!("otlp.timeout", duration, "How long the collector may take to answer", otlp.timeout),
 
     row("resources.alias-hosts", Shape::List, "NAMES", "Hosts of mcp://HOST/memory/… and the like, which stand for memory://…",
         |config| Some(config.flows.alias_hosts.join(",")),
@@ -313,7 +337,18 @@ fn words(text: &str) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// The model that is being set, which is made of several settings.
+/// The server's own model that is being set, which is made of several settings.
+fn own_model(config: &mut Config) -> &mut ModelConfig {
+    let unset = || ModelConfig {
+        provider: Provider::OpenAi,
+        name: String::new(),
+        base_url: None,
+        key_variable: None,
+    };
+    config.model.get_or_insert_with(unset)
+}
+
+/// The model of SPARC that is being set, likewise.
 fn model(config: &mut Config) -> &mut SparcModel {
     let unset = || SparcModel { url: String::new(), name: String::new(), key_variable: None };
     config.flows.sparc.model.get_or_insert_with(unset)

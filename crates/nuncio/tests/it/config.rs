@@ -144,3 +144,27 @@ fn other_machines_are_let_in_only_when_asked() {
     let ran = serve(&["--listen", "nowhere"]).exits(2);
     assert!(ran.stderr.contains("expected an address and a port"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_model_of_the_servers_own_is_known_and_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |file: &str, expected: &str| {
+        let ran = print_config(dir.path(), file, &[], &[]).exits(1);
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    };
+    let four = "model.provider: expected openai, anthropic, gemini or ollama, not \"mistral\"";
+    check("[model]\nprovider = \"mistral\"\n", four);
+    check("[model]\nprovider = \"ollama\"\n", "model.provider: a model has model.name as well");
+    check("[model]\nname = \"m\"\nbase-url = \"nowhere\"\n", "model.base-url: expected a URL");
+    let whole = "[model]\nprovider = \"ollama\"\nname = \"m\"\n";
+    let printed = print_config(dir.path(), whole, &[], &[]).exits(0).stdout;
+    assert_eq!(line(&printed, "provider"), "provider = \"ollama\" # file nuncio.toml");
+
+    fs::write(dir.path().join("nuncio.toml"), "[model]\nname = \"m\"\n").unwrap();
+    let ran = run(nuncio_in(dir.path()).args(["serve", "--listen", "127.0.0.1:0"])).exits(1);
+    assert!(
+        ran.stderr.contains("openai answers nobody without a key: set model.key-variable"),
+        "{}",
+        ran.stderr
+    );
+}

@@ -58,3 +58,24 @@ async fn what_cannot_be_served_is_said() {
     let nobody = Nuncio::new().agent(Greeter).default_agent("nobody");
     assert!(matches!(start(nobody).await, StartError::Catalog(_)));
 }
+
+#[tokio::test]
+async fn agents_of_configuration_are_served_and_changed() {
+    let spec = |name: &str, words: &str| {
+        let say = format!(r#"echo '{{"type":"done","text":"{words}"}}'"#);
+        let table = json!({ "name": name, "kind": "process", "command": ["sh", "-c", say] });
+        nuncio::agents::configured::AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let nuncio = || Nuncio::new().listen("127.0.0.1:0").data(dir.path().join("data"));
+    let running = nuncio().configured([spec("a", "one")]).start().await.unwrap();
+    let applied = running.fleet().apply(vec![spec("a", "two"), spec("b", "three")]).await.unwrap();
+    assert_eq!(applied.to_string(), "added b; replaced a");
+    let names: Vec<String> =
+        running.engine().catalog().iter().map(|agent| agent.profile.name.clone()).collect();
+    assert_eq!(names, ["a", "b"]);
+    running.stop().await;
+
+    let twice = nuncio().agent(Greeter).configured([spec("greeter", "mine")]).start().await.err().unwrap();
+    assert!(matches!(&twice, StartError::Configured(error) if error.key == "name"), "{twice}");
+}

@@ -5,10 +5,12 @@
 
 mod batch_crash;
 mod caller;
+mod chat;
 mod client;
 mod cluster;
 mod command;
 mod config;
+mod configured;
 mod crash;
 mod crowd;
 mod delivery;
@@ -18,6 +20,7 @@ mod http;
 mod knowledge;
 mod mcp;
 mod output;
+mod plan;
 mod push;
 mod random;
 mod registry;
@@ -30,3 +33,4 @@ mod sparc_crash;
 mod stores;
 mod streams;
 mod test_agents;
+mod traces;

@@ -50,7 +50,7 @@ pub(super) struct Made {
 struct AgentCall<'a> {
     client: &'a Client,
     id: &'a Id,
-    agent: &'a Registered,
+    agent: Arc<Registered>,
     arguments: Map<String, Value>,
     along: Along,
     digest: String,
@@ -94,7 +94,7 @@ impl Mcp {
         let agent = self.engine.catalog().get(&call.name).map_err(|_| {
             Fault::params(format!("there is no tool {:?}: tools/list names those that there are", call.name))
         })?;
-        if let Some(refused) = refuse_arguments(client.version, agent, &arguments)? {
+        if let Some(refused) = refuse_arguments(client.version, &agent, &arguments)? {
             return Ok(self.tool_error(client, &request.id, refused));
         }
         let call = AgentCall { client, id: &request.id, agent, arguments, along, digest };
@@ -376,9 +376,8 @@ impl Mcp {
                     page_size: 100,
                     ..List::default()
                 };
-                let Ok(listed) = self.engine.list(&client.caller, query).await else { break };
-                for task in &listed.tasks {
-                    let name = task.origin.id.to_string();
+                let Ok(listed) = self.engine.list_ids(&client.caller, query).await else { break };
+                for name in listed.ids.iter().map(ToString::to_string) {
                     if let Ok(about) = self.engine.about(&client.caller, &name).await
                         && let Some(made) = about.request.and_then(|made| Made::read(&made))
                         && made.waits

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     app::App,
-    auth::{self, Peer},
+    auth::{self, Peer, Vigil},
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
@@ -67,7 +67,7 @@ where
             return response;
         }
     };
-    let exchange = Exchange { app, mcp: &app.mcp, headers: &parts.headers, caller };
+    let exchange = Exchange { app, mcp: &app.mcp, headers: &parts.headers, peer, caller };
     let answered = match parts.method {
         Method::POST => exchange.post(body).await,
         Method::GET => exchange.get().await,
@@ -81,6 +81,7 @@ pub(super) struct Exchange<'a> {
     pub(super) app: &'a Arc<App>,
     pub(super) mcp: &'a Arc<Mcp>,
     headers: &'a HeaderMap,
+    peer: &'a Peer,
     caller: Caller,
 }
 
@@ -299,9 +300,19 @@ impl Exchange<'_> {
         let keep_alive = self.app.options.limits.keep_alive;
         let live = place.open(&self.caller, source.kind(), self.headers);
         let name = live.header();
-        let frames = stream::unfold((source, live), move |(mut source, live)| async move {
+        // Others end by themselves.
+        let vigil = match source {
+            Source::Listen(_) => self.app.vigil(self.headers, self.peer),
+            Source::Call(_) | Source::Batch(_) => Vigil::none(),
+        };
+        let frames = stream::unfold((source, live, vigil), move |(mut source, live, mut vigil)| async move {
             let quiet_until = Instant::now() + keep_alive;
-            let bytes = match tokio::time::timeout_at(quiet_until, source.next()).await {
+            let next = tokio::select! {
+                biased;
+                () = vigil.ended() => return None,
+                next = tokio::time::timeout_at(quiet_until, source.next()) => next,
+            };
+            let bytes = match next {
                 Err(_) => Bytes::from_static(sse::KEEP_ALIVE),
                 Ok(frame) => {
                     let frame = frame?;
@@ -312,7 +323,7 @@ impl Exchange<'_> {
                     written(&frame).into()
                 }
             };
-            Some((Ok::<_, Infallible>(bytes), (source, live)))
+            Some((Ok::<_, Infallible>(bytes), (source, live, vigil)))
         });
         let mut response = event_stream(Body::from_stream(frames));
         response.headers_mut().insert(STREAM_ID, name);

@@ -219,8 +219,8 @@ impl Mcp {
     /// Ids of the caller's newest tasks that begin with what is typed.
     pub(super) async fn complete_task(&self, client: &Client, typed: &str) -> Result<Vec<String>, Fault> {
         let query = List { page_size: 100, ..List::default() };
-        let listed = self.engine.list(&client.caller, query).await?;
-        let ids = listed.tasks.iter().map(|task| task.origin.id.to_string());
+        let listed = self.engine.list_ids(&client.caller, query).await?;
+        let ids = listed.ids.iter().map(ToString::to_string);
         Ok(ids.filter(|id| id.starts_with(typed)).collect())
     }
 }

@@ -27,6 +27,7 @@ use tokio::sync::{
 use super::duplex::Duplex;
 use crate::{
     app::{App, peer_of},
+    auth::Vigil,
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
@@ -57,7 +58,8 @@ impl Connections {
 
 /// Opens a connection.
 pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>) -> HttpResponse<Body> {
-    let caller = match app.caller(request.headers(), &peer_of(&request), "/sse").await {
+    let peer = peer_of(&request);
+    let caller = match app.caller(request.headers(), &peer, "/sse").await {
         Ok(caller) => caller,
         Err(error) => return app.challenge.refusal("/mcp", &error),
     };
@@ -95,6 +97,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
         outbox,
         closing: app.engine.closing(),
         keep_alive: app.options.limits.keep_alive,
+        vigil: app.vigil(request.headers(), &peer),
         _entered: Entered { app, name },
         live,
     };
@@ -113,6 +116,7 @@ struct Writer {
     outbox: mpsc::Receiver<Vec<u8>>,
     closing: watch::Receiver<bool>,
     keep_alive: Duration,
+    vigil: Vigil,
     _entered: Entered,
     live: Live,
 }
@@ -133,6 +137,7 @@ impl Writer {
             }
             () = tokio::time::sleep(self.keep_alive) => Some(Bytes::from_static(sse::KEEP_ALIVE)),
             _ = self.closing.wait_for(|closing| *closing) => None,
+            () = self.vigil.ended() => None,
         }
     }
 }

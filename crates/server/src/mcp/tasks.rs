@@ -141,6 +141,7 @@ impl Mcp {
         let query = List {
             page_token: page.cursor,
             page_size: self.options.page_size.clamp(1, nuncio_engine::commands::list::MAX_PAGE),
+            without_artifacts: true,
             ..List::default()
         };
         let listed = self.engine.list(&client.caller, query).await?;

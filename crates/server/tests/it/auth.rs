@@ -1,19 +1,27 @@
 //! Callers that have to say who they are: what they are told, what they may do, and how often.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
 use nuncio_engine::Kind;
 use serde_json::{Value, json};
 
 use crate::{
-    guests::{As, audit, site, site_with},
+    guests::{As, Guests, STATELESS, audit, site, site_with},
     site::{Site, message, request},
-    socket::{Events, bare, get, post, within},
+    socket::{Events, Socket, bare, get, post, within},
 };
 
 const ALL_DIALECTS: [(&str, &str); 3] = [("1.0", "GetTask"), ("0.3", "tasks/get"), ("0.1", "tasks/get")];
 
 #[tokio::test]
 async fn nobody_gets_in_without_a_token_and_everybody_is_told_how_to() {
-    let site = site_with(|setup| setup.server.metrics = Some(std::sync::Arc::new(String::new))).await;
+    let site = site_with(|setup| setup.server.metrics = Some(Arc::new(String::new))).await;
     let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {} }).to_string();
     let send = request("SendMessage", &json!({ "message": message("x") }));
     for (token, error) in [(None, ""), (Some("Bearer bad"), "invalid_token"), (Some("Basic bad"), "")] {
@@ -246,7 +254,7 @@ async fn failed_authentications_are_audited_and_a_flood_of_them_is_counted() {
             if single + more == 200 {
                 return (single, lines);
             }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await;
@@ -314,7 +322,7 @@ async fn one_caller_cannot_take_all_streams() {
     drop(first);
     within("a place is free again", async {
         while site.send(follow("nobody", "acme/ada")).await.status == 503 {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
@@ -322,7 +330,7 @@ async fn one_caller_cannot_take_all_streams() {
 
 #[tokio::test]
 async fn the_operator_shows_its_own_token_and_administrators_their_scopes() {
-    let site = site_with(|setup| setup.server.metrics = Some(std::sync::Arc::new(|| "figures".into()))).await;
+    let site = site_with(|setup| setup.server.metrics = Some(Arc::new(|| "figures".into()))).await;
     let as_ = |token| As { site: &site, token };
     assert_eq!(as_("operator").a2a("1.0", "ListTasks", &json!({})).await.status, 200);
     as_("acme/ada").begin("x").await;
@@ -446,4 +454,71 @@ async fn a_line_of_the_audit_is_short_whatever_was_asked_for() {
     let lines = audit(&site).await;
     let line = lines.iter().find(|line| line.operation == "task.get").unwrap();
     assert!(line.resource.len() < 600 && line.resource.ends_with('…'), "{}", line.resource.len());
+}
+
+/// A stream that only tells what changes has no end of its own; a task's has.
+#[tokio::test]
+async fn listening_ends_soon_after_the_token_does() {
+    let revoked = Arc::new(AtomicBool::new(false));
+    let guests = Guests { revoked: Arc::clone(&revoked) };
+    let site = site_with(|setup| setup.server.authenticator = Some(Arc::new(guests))).await;
+    let (passing, steady) = (As { site: &site, token: "passing" }, As { site: &site, token: "ada" });
+    let listen = |token: &str| {
+        let authorization = format!("Bearer {token}");
+        let headers = [
+            ("authorization", &*authorization),
+            ("accept", "application/json, text/event-stream"),
+            ("mcp-protocol-version", STATELESS),
+            ("mcp-method", "subscriptions/listen"),
+        ];
+        let params = json!({ "notifications": { "toolsListChanged": true }, "_meta": {
+            "io.modelcontextprotocol/protocolVersion": STATELESS,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        } });
+        post("/mcp", &headers, request("subscriptions/listen", &params))
+    };
+    let of_session = |token: &str, session: &str| {
+        let authorization = format!("Bearer {token}");
+        let headers = [
+            ("authorization", &*authorization),
+            ("mcp-session-id", session),
+            ("accept", "text/event-stream"),
+        ];
+        bare("GET", "/mcp", &headers)
+    };
+    let open = async |request: Vec<u8>| {
+        let mut socket = site.socket().await;
+        socket.send(request).await;
+        let (status, _) = socket.head().await.expect("an answer");
+        assert_eq!(status, 200);
+        socket
+    };
+    let mut closed = vec![
+        open(listen("passing")).await,
+        open(of_session("passing", &passing.session().await)).await,
+        open(get("/sse", &[("authorization", "Bearer passing")])).await,
+    ];
+    let task = passing.begin("wait").await;
+    let follow = request("SubscribeToTask", &json!({ "id": task }));
+    let headers = [("authorization", "Bearer passing"), ("a2a-version", "1.0")];
+    let mut followed = open(post("/", &headers, &follow)).await;
+    let mut others = [
+        open(listen("ada")).await,
+        open(of_session("ada", &steady.session().await)).await,
+        open(get("/sse", &[("authorization", "Bearer ada")])).await,
+    ];
+    revoked.store(true, Ordering::SeqCst);
+    for stream in &mut closed {
+        within("it is closed", async {
+            while stream.chunk().await.is_some_and(|chunk| !chunk.is_empty()) {}
+        })
+        .await;
+    }
+    let ends = async |stream: &mut Socket| {
+        let read = async { while stream.chunk().await.is_some_and(|chunk| !chunk.is_empty()) {} };
+        tokio::time::timeout(Duration::from_millis(300), read).await.is_ok()
+    };
+    for stream in others.iter_mut().chain([&mut followed]) {
+        assert!(!ends(stream).await, "nothing was wrong with it");
+    }
 }

@@ -1,6 +1,12 @@
 //! A server that asks callers who they are: the token of a test is the caller's name, and may say its scopes.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use http::HeaderMap;
@@ -14,7 +20,11 @@ use crate::{
 };
 
 /// Takes `name` and `name;scope+scope` for what they say, and nothing that begins with `bad`.
-struct Guests;
+#[derive(Default)]
+pub(crate) struct Guests {
+    /// Whether what begins with `passing` was taken back.
+    pub(crate) revoked: Arc<AtomicBool>,
+}
 
 #[async_trait]
 impl Authenticator for Guests {
@@ -24,6 +34,9 @@ impl Authenticator for Guests {
         let (name, scopes) = shown.split_once(';').unwrap_or((shown, ""));
         match name {
             "away" => Err(AuthError::Unavailable("the store is away".into())),
+            name if name.starts_with("passing") && self.revoked.load(Ordering::SeqCst) => {
+                Err(AuthError::Invalid("it was taken back".into()))
+            }
             name if name.starts_with("bad") => Err(AuthError::Invalid("it is bad".into())),
             name if scopes.is_empty() => Ok(Caller::named(name)),
             name => Ok(Caller::named(name).limited_to(Grants::parse(&scopes.replace('+', " ")).unwrap())),
@@ -41,7 +54,7 @@ pub(crate) async fn site() -> Site {
 
 pub(crate) async fn site_with(change: impl FnOnce(&mut Setup)) -> Site {
     Site::with(|setup| {
-        setup.server.authenticator = Some(Arc::new(Guests));
+        setup.server.authenticator = Some(Arc::new(Guests::default()));
         setup.server.admin_token = Some("operator".into());
         setup.options.access.audit = AuditLevel::All;
         change(setup);

@@ -10,7 +10,16 @@ use nuncio_engine::{
 use super::scene::{StoreExt, at, by_version, create_as, events, new_task, node, webhook};
 
 fn all_of(owner: &str, state: Option<State>) -> ListQuery {
-    ListQuery { owner: owner.into(), context: None, state, agent: None, since: None, after: None, limit: 50 }
+    ListQuery {
+        owner: owner.into(),
+        context: None,
+        state,
+        agent: None,
+        since: None,
+        after: None,
+        limit: 50,
+        only_rows: false,
+    }
 }
 
 /// Ended before the time, of every owner, up to the limit; nothing else.

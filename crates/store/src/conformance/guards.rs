@@ -151,6 +151,7 @@ pub async fn a_refused_change_writes_nothing(open: impl AsyncFn() -> Arc<dyn Sto
         since: None,
         after: None,
         limit: 10,
+        only_rows: false,
     };
     let page = store.list(&all).await.unwrap();
     assert_eq!((page.total, page.tasks.len()), (1, 1));

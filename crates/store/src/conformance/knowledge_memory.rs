@@ -5,8 +5,8 @@ use std::sync::Arc;
 use nuncio_engine::{
     clock::Timestamp,
     knowledge::{
-        Expect, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut, MemoryReads, MemorySearch,
-        MemoryStats, MemoryStored, Sought,
+        ENTRY_OVERHEAD, Expect, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut, MemoryReads,
+        MemorySearch, MemoryStats, MemoryStored, Sought,
     },
     store::Store,
 };
@@ -50,6 +50,7 @@ pub(super) fn put(namespace: &str, name: &str, value: &str) -> MemoryPut {
         now: at(0),
         max_entries: 1_000_000,
         max_bytes: 1 << 40,
+        max_namespaces: 1_000,
     }
 }
 
@@ -393,13 +394,16 @@ pub async fn what_has_expired_begins_again(open: impl AsyncFn() -> Arc<dyn Store
     assert!(bank.memory(&key("n", "k"), at(1 << 50)).await.unwrap().is_some());
 }
 
-/// Caps count what is live; what does not grow is always accepted.
+/// Caps count what is live; what does not grow is always accepted. An entry counts with its names, and with what is
+/// kept around it.
 pub async fn memory_is_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let bank = store.knowledge();
+    // Two entries with names of one byte each, and ten bytes of values.
+    let most = 2 * (2 + ENTRY_OVERHEAD) + 10;
     let capped = |name: &str, value: &str, ms| MemoryPut {
         max_entries: 2,
-        max_bytes: 10,
+        max_bytes: most,
         now: at(ms),
         ..put("n", name, value)
     };
@@ -408,27 +412,62 @@ pub async fn memory_is_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_is!(bank.put_memory(capped("c", "", 0)).await, Err(MemoryError::TooManyEntries(2)));
     puts(&store, capped("a", "54321", 0)).await;
     puts(&store, MemoryPut { ttl_ms: Some(100), ..capped("a", "1234567", 0) }).await;
-    assert_is!(bank.put_memory(capped("a", "12345678", 0)).await, Err(MemoryError::TooManyBytes(10)));
+    let full = Err::<MemoryStored, u64>(most);
+    let bytes = |refused: Result<MemoryStored, MemoryError>| {
+        refused.map_err(|error| match error {
+            MemoryError::TooManyBytes(bytes) => bytes,
+            other => panic!("{other}"),
+        })
+    };
+    assert_eq!(bytes(bank.put_memory(capped("a", "12345678", 0)).await), full);
     let elsewhere = MemoryPut { key: key("m", "k"), ..capped("", "1", 0) };
     // The bytes are the tenant's, the entries the namespace's.
-    assert_is!(bank.put_memory(elsewhere.clone()).await, Err(MemoryError::TooManyBytes(10)));
+    assert_eq!(bytes(bank.put_memory(elsewhere.clone()).await), full);
+    let larger = MemoryPut { max_bytes: most + 202, ..elsewhere.clone() };
+    assert_eq!(bytes(bank.put_memory(larger).await), full, "one byte more than its names and the rest");
     let other = MemoryKey { tenant: "other".into(), ..key("m", "k") };
     puts(&store, MemoryPut { key: other, ..elsewhere.clone() }).await;
     puts(&store, MemoryPut { max_entries: 1, max_bytes: 1, ..capped("b", "321", 0) }).await;
-    // From 100 on `a` counts no more, swept or not.
+    // From 100 on `a` counts no more, swept or not: neither its value nor its names.
+    let most = most + 202;
+    let capped = |name: &str, value: &str, ms| MemoryPut { max_bytes: most, ..capped(name, value, ms) };
     puts(&store, MemoryPut { now: at(100), ..elsewhere.clone() }).await;
     puts(&store, capped("c", "123456", 100)).await;
     assert_is!(bank.put_memory(capped("d", "", 100)).await, Err(MemoryError::TooManyEntries(2)));
-    assert_is!(
-        bank.put_memory(MemoryPut { max_entries: 9, ..capped("d", "1", 100) }).await,
-        Err(MemoryError::TooManyBytes(10))
-    );
+    let more = MemoryPut { max_entries: 9, ..capped("d", "1", 100) };
+    assert_eq!(bytes(bank.put_memory(more).await), Err(most));
     bank.expire_memory(at(100), 10).await.unwrap();
     assert_is!(bank.put_memory(capped("d", "", 100)).await, Err(MemoryError::TooManyEntries(2)));
     let stats = bank.memory_stats("acme", "n", at(100)).await.unwrap().unwrap();
     assert_eq!(stats, MemoryStats { entries: 2, bytes: 9, oldest: at(0), newest: at(100) });
     assert_eq!(bank.delete_memory(&key("n", "c"), None, at(100)).await.unwrap(), Some(1));
     puts(&store, capped("d", "123456", 100)).await;
+}
+
+/// A tenant has only so many namespaces; those that are there take more.
+pub async fn namespaces_are_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let bank = store.knowledge();
+    let capped = |namespace: &str, name: &str, ms| MemoryPut {
+        max_namespaces: 2,
+        now: at(ms),
+        ..put(namespace, name, "1")
+    };
+    puts(&store, MemoryPut { ttl_ms: Some(100), ..capped("a", "k", 0) }).await;
+    puts(&store, capped("b", "k", 0)).await;
+    assert_is!(bank.put_memory(capped("c", "k", 0)).await, Err(MemoryError::TooManyNamespaces(2)));
+    puts(&store, capped("b", "another", 0)).await;
+    let other = MemoryKey { tenant: "other".into(), ..key("c", "k") };
+    puts(&store, MemoryPut { key: other, ..capped("c", "k", 0) }).await;
+    // What has expired counts until it is swept.
+    assert_is!(bank.put_memory(capped("c", "k", 100)).await, Err(MemoryError::TooManyNamespaces(2)));
+    bank.expire_memory(at(100), 10).await.unwrap();
+    puts(&store, capped("c", "k", 100)).await;
+    assert_is!(bank.put_memory(capped("d", "k", 100)).await, Err(MemoryError::TooManyNamespaces(2)));
+    bank.clear_memory("acme", "b", 10).await.unwrap();
+    puts(&store, capped("d", "k", 100)).await;
+    bank.delete_memory(&key("c", "k"), None, at(100)).await.unwrap();
+    puts(&store, capped("b", "k", 100)).await;
 }
 
 /// Namespaces are those that hold something, by name, under a prefix and after one.

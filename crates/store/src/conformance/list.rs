@@ -19,6 +19,7 @@ fn all_of(owner: &str) -> ListQuery {
         since: None,
         after: None,
         limit: 50,
+        only_rows: false,
     }
 }
 
@@ -32,6 +33,14 @@ async fn walk(store: &Arc<dyn Store>, query: &ListQuery) -> (Vec<TaskNo>, u64) {
         found.extend(page.tasks.iter().map(|task| task.row.no));
         for task in &page.tasks {
             assert_eq!(task.log.len(), 1, "each comes with what is needed to fold it");
+        }
+        let rows = store.list(&ListQuery { only_rows: true, ..query.clone() }).await.unwrap();
+        assert_eq!((rows.next, rows.total), (page.next, page.total));
+        for (alone, task) in rows.tasks.iter().zip(&page.tasks) {
+            assert!(
+                alone.row == task.row && alone.log.is_empty() && alone.snapshot.is_none(),
+                "or without it"
+            );
         }
         match page.next {
             Some(next) => {

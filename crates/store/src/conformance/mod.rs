@@ -41,8 +41,9 @@ pub use self::{
     knowledge_audit::{audit_lines_of_many_are_all_kept, the_audit_is_read_backwards, usage_adds_up},
     knowledge_memory::{
         an_entry_changes_under_its_version, an_entry_reads_back_whole, counts_are_exact_under_contention,
-        many_keys_are_paged_and_cleared, memory_is_capped, namespaces_are_listed, one_of_many_writers_wins,
-        pages_go_by_key, what_has_expired_begins_again, what_has_expired_is_gone_from_every_view,
+        many_keys_are_paged_and_cleared, memory_is_capped, namespaces_are_capped, namespaces_are_listed,
+        one_of_many_writers_wins, pages_go_by_key, what_has_expired_begins_again,
+        what_has_expired_is_gone_from_every_view,
     },
     knowledge_records::{
         a_record_reads_back_whole, records_are_listed_by_id, records_are_written_together_or_not,
@@ -113,6 +114,7 @@ macro_rules! for_each_check {
             log_is_read_in_pages
             many_keys_are_paged_and_cleared
             memory_is_capped
+            namespaces_are_capped
             namespaces_are_listed
             old_sessions_expire_in_pieces
             one_of_many_writers_wins

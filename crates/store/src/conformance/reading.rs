@@ -132,6 +132,7 @@ pub async fn everything_survives_a_reopen(open: impl AsyncFn() -> Arc<dyn Store>
         since: None,
         after: None,
         limit: 10,
+        only_rows: false,
     };
     let total = store.list(&list).await.unwrap().total;
     drop(store);

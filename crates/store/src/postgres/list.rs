@@ -8,7 +8,7 @@ use nuncio_engine::{
 use super::{
     names::{Names, Of},
     pool::Pool,
-    read::{number, opened, select_opened},
+    read::{number, opened, select_opened, select_row},
 };
 
 /// A page: one consistent reading.
@@ -72,7 +72,14 @@ fn sql(query: &ListQuery) -> String {
              AND ($5::integer IS NULL OR agent = $5) AND ($4::smallint IS NULL OR state = $4)"
             .to_owned(),
     };
-    let page = select_opened!("page t", "");
+    let page = match query.only_rows {
+        false => select_opened!("page t", "").to_owned(),
+        true => select_row!("page t", "").replacen(
+            " FROM page t",
+            ", NULL::bigint, NULL::bytea, NULL::bigint[], NULL::bytea[] FROM page t",
+            1,
+        ),
+    };
     let page = page.replacen(" FROM page t", ", t.status_at AS at FROM page t", 1);
     format!(
         "WITH page AS MATERIALIZED (SELECT t.* FROM task t WHERE {which} AND {after} \

@@ -10,6 +10,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0001_tasks.sql"),
     include_str!("../../migrations/postgres/0002_sessions.sql"),
     include_str!("../../migrations/postgres/0003_knowledge.sql"),
+    include_str!("../../migrations/postgres/0004_memory_weight.sql"),
 ];
 
 /// The lock under which the schema is changed; with the schema's own number beside it.

@@ -2,7 +2,7 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{ListCursor, ListPage, ListQuery, TaskNo},
+    store::{ListCursor, ListPage, ListQuery, Opened, TaskNo},
     task::{State, TaskId},
 };
 use rusqlite::{Connection, OptionalExtension, Result, ToSql, params};
@@ -37,7 +37,13 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &ListQuery) -> R
     let next = places.last().copied().filter(|_| more);
     let mut tasks = Vec::with_capacity(places.len());
     for place in places {
-        tasks.extend(read::open_no(conn, names, place.no.0)?);
+        match query.only_rows {
+            false => tasks.extend(read::open_no(conn, names, place.no.0)?),
+            true => {
+                let row = read::row_no(conn, names, place.no.0)?;
+                tasks.extend(row.map(|row| Opened { row, snapshot: None, log: vec![] }));
+            }
+        }
     }
     Ok(ListPage { tasks, next, total })
 }
@@ -165,6 +171,7 @@ mod tests {
                     since: on(3).then_some(Timestamp(1)),
                     after: on(4).then_some(ListCursor { status_at: Timestamp(1), no: TaskNo(1) }),
                     limit: 1,
+                    only_rows: false,
                 };
                 let filter = Filter { owner: 1, agent: on(2).then_some(1), query: &query };
                 let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {}", filter.page())).unwrap();

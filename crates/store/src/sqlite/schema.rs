@@ -11,6 +11,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_tasks.sql"),
     include_str!("../../migrations/0002_sessions.sql"),
     include_str!("../../migrations/0003_knowledge.sql"),
+    include_str!("../../migrations/0004_memory_weight.sql"),
 ];
 
 /// For the writer and the checkpoints. Durable, or an error.

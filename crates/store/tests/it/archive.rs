@@ -127,6 +127,7 @@ pub(crate) async fn fill_knowledge(store: &dyn Store, numbers: Range<u64>) {
                 now: Timestamp(4_000 + (n + version) as i64),
                 max_entries: 1 << 40,
                 max_bytes: 1 << 40,
+                max_namespaces: 1 << 40,
             };
             known.put_memory(put).await.unwrap();
         }
@@ -235,6 +236,7 @@ async fn compare(from: &dyn Archive, to: &dyn Archive, ids: &[TaskId]) {
             since: None,
             after: None,
             limit: 500,
+            only_rows: false,
         };
         let (left, right) = (from.list(&query).await.unwrap(), to.list(&query).await.unwrap());
         assert_eq!(left.total, right.total);

@@ -103,7 +103,7 @@ fn a_newer_schema_is_refused() {
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(folder.path()).unwrap_err();
     assert!(matches!(error, OpenError::NewerSchema { found: 99, .. }), "{error}");
-    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 3"), "{error}");
+    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 4"), "{error}");
     let version: i64 = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get(0))
@@ -210,6 +210,7 @@ async fn total(store: &SqliteStore, owner: &str) -> u64 {
         since: None,
         after: None,
         limit: 1,
+        only_rows: false,
     };
     store.list(&query).await.unwrap().total
 }

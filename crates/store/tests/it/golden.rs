@@ -54,6 +54,45 @@ async fn a_store_of_schema_3_opens_with_all_that_it_holds() {
         fill_knowledge(store, 17..20).await;
     }
     compare_knowledge(&new, &old, 20).await;
+    let [new, old] = [other, folder].map(|folder| weights(folder.path()));
+    assert!(new.len() == 2 && new == old, "what is counted of names since then: {new:?} {old:?}");
+}
+
+/// The same, and what names weigh.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_schema_4_opens_with_all_that_it_holds() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let old = of_another_day(folder.path(), 4, include_str!("golden/store-4.sql"));
+    holds_what_fill_made(&old).await;
+    compare_sessions(&old, 0..17).await;
+    let new = sqlite(other.path());
+    fill_knowledge(&new, 0..17).await;
+    compare_knowledge(&new, &old, 17).await;
+    let [new, old] = [other, folder].map(|folder| weights(folder.path()));
+    assert!(new.len() == 2 && new == old, "what is counted of names: {new:?} {old:?}");
+}
+
+/// Bytes, names and namespaces of each tenant, as they are counted; that is what there is.
+pub(crate) fn weights(dir: &Path) -> Vec<(String, i64, i64, i64)> {
+    let conn = rusqlite::Connection::open(dir.join("nuncio.db")).unwrap();
+    let rows = |sql: &str| -> Vec<(String, i64, i64, i64)> {
+        let mut statement = conn.prepare(sql).unwrap();
+        let rows =
+            statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    let counted = rows(
+        "SELECT name, bytes, names, spaces FROM memory_tenant JOIN owner ON owner.no = memory_tenant.owner
+         WHERE spaces > 0 ORDER BY name",
+    );
+    let there = rows(
+        "SELECT name, sum(size), sum(octet_length(key) + octet_length(namespace) + 200),
+           count(DISTINCT memory_space.no)
+         FROM owner JOIN memory_space ON memory_space.owner = owner.no JOIN memory ON memory.space = memory_space.no
+         GROUP BY name ORDER BY name",
+    );
+    assert_eq!(counted, there);
+    counted
 }
 
 /// Opens what that version wrote.

@@ -85,6 +85,7 @@ async fn run(steps: Vec<Step>) {
                     now: Timestamp(now),
                     max_entries: cap,
                     max_bytes: 1 << 20,
+                    max_namespaces: 1 << 20,
                 };
                 let done = store.put_memory(put).await;
                 let fits = match expected {
@@ -150,6 +151,7 @@ async fn run(steps: Vec<Step>) {
         }
         compare(&store, &model, now).await;
     }
+    crate::golden::weights(folder.path());
 }
 
 /// The keys of a namespace as they were at that time; in the beginning nothing had expired.

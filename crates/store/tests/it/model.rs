@@ -337,6 +337,7 @@ async fn compare(store: &SqliteStore, model: &Model) {
             since: None,
             after: None,
             limit: 1_000,
+            only_rows: false,
         };
         let page = store.list(&query).await.unwrap();
         let expected = model.tasks.values().filter(|task| state.is_none_or(|state| task.row.state == state));

@@ -28,6 +28,8 @@ pub struct Parser {
     /// Before the end of the first line, which may begin with a byte order mark.
     at_start: bool,
     id: Option<String>,
+    /// The id that counts: its event, or an empty one, has ended.
+    last_id: Option<String>,
     event: Option<String>,
     data: String,
     has_data: bool,
@@ -43,6 +45,7 @@ impl Parser {
             after_return: false,
             at_start: true,
             id: None,
+            last_id: None,
             event: None,
             data: String::new(),
             has_data: false,
@@ -50,9 +53,10 @@ impl Parser {
         }
     }
 
-    /// The last id that was named: where to continue after a cut.
+    /// The last id that was named: where to continue after a cut. One whose event has not ended does not count: the
+    /// event has not been seen.
     pub fn last_id(&self) -> Option<&str> {
-        self.id.as_deref()
+        self.last_id.as_deref()
     }
 
     /// How long the server wants a client to wait before it comes back.
@@ -127,6 +131,7 @@ impl Parser {
     }
 
     fn end_event(&mut self) -> Option<ServerEvent> {
+        self.last_id.clone_from(&self.id);
         let (event, data) = (self.event.take(), std::mem::take(&mut self.data));
         let complete = std::mem::take(&mut self.has_data);
         complete.then(|| ServerEvent {

@@ -36,6 +36,7 @@ fn task(state: State) -> Task {
         owner: "local".into(),
         dialect: "mcp/2026-07-28".into(),
         metadata: None,
+        trace: None,
     };
     Task { state, status_at: Timestamp(2_000), ..Task::new(origin) }
 }

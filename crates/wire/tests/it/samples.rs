@@ -21,6 +21,7 @@ pub(crate) fn origin() -> Origin {
         owner: "local".to_owned(),
         dialect: Dialect::V1.name().to_owned(),
         metadata: None,
+        trace: None,
     }
 }
 

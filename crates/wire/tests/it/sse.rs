@@ -58,6 +58,15 @@ fn an_endless_event_is_refused() {
 }
 
 #[test]
+fn an_id_counts_when_its_event_has_ended() {
+    let mut parser = Parser::new(100);
+    assert_eq!(parser.feed(b"id: 1\n\nid: 2\ndata: half").unwrap(), vec![]);
+    assert_eq!(parser.last_id(), Some("1"), "the second event has not been seen");
+    assert_eq!(parser.feed(b"\n\n").unwrap().len(), 1);
+    assert_eq!(parser.last_id(), Some("2"));
+}
+
+#[test]
 fn frames_are_written() {
     let frame =
         |id, data: &str| text(|out| sse::frame(out, id, |out| out.extend_from_slice(data.as_bytes())));

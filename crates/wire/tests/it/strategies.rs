@@ -158,6 +158,7 @@ pub(crate) fn task() -> impl Strategy<Value = Task> {
             owner: "local".to_owned(),
             dialect: Dialect::V1.name().to_owned(),
             metadata,
+            trace: None,
         },
     );
     let said = (option::of(message()), option::weighted(0.2, progress()), vec(message(), 0..3));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Input, submit, who, workflows};
 use crate::{
     patience::PATIENCE,
-    sparc::{SparcOptions, phase::Phase, schema, view},
+    sparc::{Configured, phase::Phase, schema, view},
 };
 
 /// Its name.
@@ -20,11 +20,11 @@ const BESIDE: Duration = Duration::from_secs(600 + 3 * PATIENCE.as_secs());
 
 /// Applies refinement's gate.
 pub(super) struct GateAgent {
-    options: Arc<SparcOptions>,
+    options: Arc<Configured>,
 }
 
 impl GateAgent {
-    pub(super) fn new(options: Arc<SparcOptions>) -> Self {
+    pub(super) fn new(options: Arc<Configured>) -> Self {
         Self { options }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Input, patiently, profile, who, workflows};
 use crate::sparc::{
-    SparcOptions,
+    Configured,
     error::SparcError,
     phase::{Phase, Role},
     resources::{artifact_uri, workflow_uri},
@@ -28,7 +28,7 @@ const MAX_VISITS: usize = 100;
 
 /// Drives whole workflows.
 pub(super) struct Coordinator {
-    options: Arc<SparcOptions>,
+    options: Arc<Configured>,
 }
 
 /// Where a workflow stands.
@@ -52,7 +52,7 @@ impl Look {
 }
 
 impl Coordinator {
-    pub(super) fn new(options: Arc<SparcOptions>) -> Self {
+    pub(super) fn new(options: Arc<Configured>) -> Self {
         Self { options }
     }
 }

@@ -6,14 +6,14 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use nuncio_client::model::{Model, ModelError, ModelOptions};
+use nuncio_client::model::{Happening, Model, ModelOptions, Request};
 use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, StepContext, TaskContext};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Input, patiently, profile, submit, who, workflows};
 use crate::sparc::{
-    SparcModel, SparcOptions,
+    Configured, SparcModel,
     answer::{MAX_TOKENS, again, json_in, prompt, shortened, system},
     error::SparcError,
     forms::{self, Filled},
@@ -35,7 +35,7 @@ const MAX_DECISIONS: usize = 100;
 /// Works on the phases of its role.
 pub(super) struct RoleAgent {
     role: Role,
-    options: Arc<SparcOptions>,
+    options: Arc<Configured>,
 }
 
 /// What is known when the work begins. Kept, so that a restart begins with the same.
@@ -81,7 +81,7 @@ enum Decision {
 }
 
 impl RoleAgent {
-    pub(super) fn new(role: Role, options: Arc<SparcOptions>) -> Self {
+    pub(super) fn new(role: Role, options: Arc<Configured>) -> Self {
         Self { role, options }
     }
 }
@@ -411,25 +411,26 @@ async fn ask_model(
     system: &str,
     prompt: &str,
 ) -> Result<Result<String, String>, AgentError> {
-    let key = model.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
-    let options = ModelOptions { key, ..ModelOptions::new(&model.url, &model.name) };
+    let options = ModelOptions { retries: MODEL_TRIES - 1, ..model.options() };
     let model = match Model::new(&options) {
         Ok(model) => model,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    for again in 1..=MODEL_TRIES {
-        let asked = tokio::select! {
+    let mut asking = model.ask(&Request::prompt(Some(system), prompt, MAX_TOKENS));
+    loop {
+        let happened = tokio::select! {
             biased;
             () = step.canceled() => return Err(AgentError::Canceled),
-            asked = model.complete(Some(system), prompt, MAX_TOKENS) => asked,
+            happened = asking.next() => happened,
         };
-        match asked {
-            Err(error) if ModelError::is_passing(&error) && again < MODEL_TRIES => {
-                step.log(Level::Warning, error.to_string()).await?;
-                step.sleep(Duration::from_secs(1 << again)).await?;
+        match happened {
+            Ok(Happening::Text(_)) => {}
+            Ok(Happening::Again { why, .. }) => step.log(Level::Warning, why).await?,
+            Ok(Happening::Said(said)) if said.text.is_empty() => {
+                return Ok(Err(format!("the model's answer has no text in it ({})", said.stop)));
             }
-            asked => return Ok(asked.map_err(|error| error.to_string())),
+            Ok(Happening::Said(said)) => return Ok(Ok(said.text)),
+            Err(error) => return Ok(Err(error.to_string())),
         }
     }
-    Ok(Err("the model was asked too often".into()))
 }

@@ -195,6 +195,25 @@ async fn one_tenant_keeps_no_other_from_its_batches() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_queue_names_only_the_caller_s_own_batches() {
+    let world = World::new();
+    let server = world.serve().await;
+    let (ada, bob) =
+        (server.for_caller(Caller::named("acme/ada")), server.for_caller(Caller::named("acme/bob")));
+    let hers = ada.submit(json!({ "operations": waits(1, 30_000) })).await;
+    ada.when(&hers, "it is taken", |status| status.get("type").is_some()).await;
+    let seen = async |server: &super::world::Server| {
+        let queue = server.read("batchtools://queue/status").await;
+        let all = queue["queueSize"].as_u64().unwrap() + queue["activeBatches"].as_u64().unwrap();
+        (all, queue["operations"].to_string())
+    };
+    let (all, named) = seen(&ada).await;
+    assert!(all == 1 && named.contains(&hers), "{named}");
+    assert_eq!(seen(&bob).await, (1, "[]".into()), "of others there is the count");
+    ada.call("batch_cancel", json!({ "batchId": hers })).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_way_to_a_batch_takes_from_the_same_rate_and_names_its_files() {
     let mut world = World::new();
     world.rates = vec![(Kind::Batchtools, "4/h".parse::<Rate>().unwrap())];

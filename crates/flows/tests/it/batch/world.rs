@@ -13,7 +13,7 @@ use std::{
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Caller, Catalog, Engine, Kind, Outcome, Parts, Profile, Rate, TaskContext,
+    Agent, AgentError, Answer, Caller, Catalog, Engine, Kind, Outcome, Parts, Profile, Rate, TaskContext,
     surface::{Body, HandlerError, Request, Said},
 };
 use nuncio_flows::{
@@ -88,6 +88,26 @@ impl Agent for Gauge {
     }
 }
 
+/// Asks for a word, and says it.
+struct Asker;
+
+#[async_trait]
+impl Agent for Asker {
+    fn profile(&self) -> Profile {
+        Profile::new("asker", "asks for a word")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let form = json!({
+            "type": "object", "properties": { "word": { "type": "string" } }, "required": ["word"],
+        });
+        match cx.ask("Which word?", form).await? {
+            Answer::Accept(given) => Ok(Outcome::said(given["word"].as_str().unwrap_or_default())),
+            _ => Ok(Outcome::failed("no word")),
+        }
+    }
+}
+
 pub(crate) struct World {
     store: TempDir,
     files: TempDir,
@@ -127,6 +147,7 @@ impl World {
         let batch = Arc::new(Batch::new(self.options.clone()));
         let mut catalog = Catalog::default();
         catalog.add(Arc::new(self.gauge.clone())).unwrap();
+        catalog.add(Arc::new(Asker)).unwrap();
         for agent in batch.agents() {
             catalog.add(agent).unwrap();
         }

@@ -1,6 +1,11 @@
 //! Who may do what, and that a refusal says nothing about what there is.
 
-use nuncio_engine::{Caller, Grants, Kind, Rate, knowledge::AuditQuery, surface::HandlerError};
+use futures_util::StreamExt as _;
+use nuncio_engine::{
+    Caller, Grants, Kind, Rate,
+    knowledge::{AuditQuery, Expect},
+    surface::HandlerError,
+};
 use nuncio_flows::memory::MemoryOptions;
 use serde_json::{Value, json};
 
@@ -72,6 +77,24 @@ async fn a_caller_reads_what_it_was_granted_and_is_refused_the_rest_whether_it_i
     ] {
         assert!(said.contains(&line), "{line:?} in {said:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_namespaces_never_names_what_the_caller_may_not_read() {
+    let bank = Bank::new().await;
+    let memory = bank.engine.memory();
+    let own = ["a-mine", "z-mine", "~other"].map(str::to_owned);
+    let names = (0..9_997).map(|n| format!("other-{n:05}")).chain(own);
+    futures_util::stream::iter(names)
+        .for_each_concurrent(500, async |name| {
+            memory.store(&me(), &name, "k", &json!(1), None, Expect::Any).await.unwrap();
+        })
+        .await;
+    let ada = limited("read:memory:*-mine");
+    let list =
+        async |given: Value| bank.call_as(&ada, "memory_list", given).await.unwrap().structured.unwrap();
+    assert_eq!(list(json!({})).await, json!({ "namespaces": ["a-mine", "z-mine"] }));
+    assert_eq!(list(json!({ "limit": 1 })).await, json!({ "namespaces": ["a-mine"], "next": "a-mine" }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -135,6 +135,59 @@ async fn refinement_passes_only_when_its_tests_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_so_many_test_commands_run_at_once() {
+    assert_eq!(SparcOptions::default().test_commands, 1, "they share a folder");
+    for cap in [1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("running")).unwrap();
+        let script = "touch running/$$; sleep 0.3; ls running | wc -l >> seen; rm running/$$";
+        let test_dir = Some(folder.path().into());
+        let options = SparcOptions { test_commands: cap, test_dir, ..tests_that(script) };
+        let (stage, _store) = stage(options).await;
+        stage.workflow_at("w", Phase::Refinement).await;
+        let (me, workflows) = (me(), &stage.workflows);
+        for report in join_all((0..4).map(|_| workflows.test(&me, "w"))).await {
+            assert_eq!(report.unwrap().exit_code, Some(0));
+        }
+        let seen = std::fs::read_to_string(folder.path().join("seen")).unwrap();
+        let seen: Vec<usize> = seen.lines().map(|count| count.trim().parse().unwrap()).collect();
+        assert_eq!((seen.len(), seen.iter().max()), (4, Some(&cap)), "{seen:?}");
+        stage.stop().await;
+    }
+}
+
+/// A page ends after so many workflows; one that the caller may not read is no place to go on from.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_never_names_what_the_caller_may_not_read() {
+    let (stage, _folder) = stage(SparcOptions::default()).await;
+    let start = async |name: String| {
+        let given = json!({ "contextId": name, "goal": "Links" });
+        stage.call(&me(), "sparc_start", given).await.unwrap();
+    };
+    start("a-mine".into()).await;
+    start("z-mine".into()).await;
+    join_all((0..2_000).map(|n| start(format!("other-{n:04}")))).await;
+    let list = async |scopes: &str, given: Value| {
+        let caller = me().limited_to(Grants::parse(scopes).unwrap());
+        stage.call(&caller, "sparc_list", given).await
+    };
+    let names = |listed: &Value| -> Vec<String> {
+        let all = listed["workflows"].as_array().unwrap();
+        all.iter().map(|workflow| workflow["contextId"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = list("read:sparc:*-mine", json!({})).await.unwrap();
+    assert_eq!((names(&first), &first["next"]), (vec!["a-mine".to_owned()], &json!("a-mine")));
+    let why = failed(list("read:sparc:*-mine", json!({ "after": "a-mine" })).await);
+    assert!(why.contains("prefix") && !why.contains("other"), "{why}");
+    let there = list("read:sparc:*-mine", json!({ "prefix": "z" })).await.unwrap();
+    assert_eq!((names(&there), &there["next"]), (vec!["z-mine".to_owned()], &Value::Null));
+    // Whose scopes begin with a name is not in need of one.
+    let narrow = list("read:sparc:z-*", json!({})).await.unwrap();
+    assert_eq!(names(&narrow), ["z-mine"]);
+    stage.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_change_is_told_once() {
     let (stage, _folder) = stage(tests_that("true")).await;
     let mut changes = stage.engine.catalog().surface().changes();

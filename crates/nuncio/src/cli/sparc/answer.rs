@@ -1,4 +1,4 @@
-//! What a workflow's task asks, and whoever sits at the terminal answers.
+//! What the task of a workflow or a plan asks, and whoever sits at the terminal answers.
 
 use std::io::{IsTerminal as _, stderr, stdin};
 
@@ -14,12 +14,12 @@ use crate::cli::{
 };
 
 /// Whether somebody is there to be asked.
-pub(super) fn is_attended(shared: &Shared) -> bool {
+pub(crate) fn is_attended(shared: &Shared) -> bool {
     !shared.is_json() && stdin().is_terminal() && stderr().is_terminal()
 }
 
 /// Asks and answers. False: nobody wants to answer now.
-pub(super) async fn answer(shared: &Shared, task: &str, questions: &[Question]) -> Result<bool, CliError> {
+pub(crate) async fn answer(shared: &Shared, task: &str, questions: &[Question]) -> Result<bool, CliError> {
     let mut answered = false;
     for question in questions.iter().filter(|question| question.method == "elicitation/create") {
         loop {

@@ -113,7 +113,7 @@ impl Desk {
         let mut rows = self
             .pool
             .run(
-                "SELECT * FROM put_memory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+                "SELECT * FROM put_memory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
                 &[
                     &texts(|put| &put.key.tenant),
                     &texts(|put| &put.key.namespace),
@@ -128,6 +128,7 @@ impl Desk {
                     &numbers(|put| put.now.0),
                     &numbers(|put| whole(put.max_entries)),
                     &numbers(|put| whole(put.max_bytes)),
+                    &numbers(|put| whole(put.max_namespaces)),
                 ],
             )
             .await?;
@@ -163,6 +164,7 @@ fn answer(job: Job, outcome: Result<Outcome, StoreError>) {
             1 => Err(MemoryError::Moved { found: figure }),
             2 => Err(MemoryError::TooManyEntries(figure_or_none)),
             3 => Err(MemoryError::TooManyBytes(figure_or_none)),
+            4 => Err(MemoryError::TooManyNamespaces(figure_or_none)),
             other => Err(StoreError::Broken(format!("{other} is no outcome of a write")).into()),
         }
     });

@@ -3,7 +3,7 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    knowledge::{Expect, MemoryError, MemoryKey, MemoryPut, MemoryReads, MemoryStored},
+    knowledge::{ENTRY_OVERHEAD, Expect, MemoryError, MemoryKey, MemoryPut, MemoryReads, MemoryStored},
 };
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
 
@@ -93,10 +93,14 @@ pub(super) fn put(session: &mut Session, put: &MemoryPut) -> Result<Result<Memor
     {
         return Ok(Err(MemoryError::TooManyEntries(entries)));
     }
-    if size > live.map_or(0, |row| row.size)
-        && let Some(bytes) = too_much(conn, owner, there.as_ref(), put)?
-    {
-        return Ok(Err(MemoryError::TooManyBytes(bytes)));
+    if live.is_none_or(|row| size > row.size) {
+        let held = held(conn, owner)?;
+        if space.is_none() && held.spaces >= put.max_namespaces {
+            return Ok(Err(MemoryError::TooManyNamespaces(held.spaces)));
+        }
+        if let Some(bytes) = too_much(conn, owner, held.bytes, there.as_ref(), put)? {
+            return Ok(Err(MemoryError::TooManyBytes(bytes)));
+        }
     }
 
     let owner = names.owner_no(conn, tenant)?;
@@ -127,36 +131,46 @@ fn too_many(conn: &Connection, space: &Space, replaces: bool, put: &MemoryPut) -
     Ok((entries >= put.max_entries).then_some(entries))
 }
 
-/// How many bytes the tenant has, if with the new value it has too many.
+/// What a tenant has, expired or not.
+#[derive(Default)]
+struct Held {
+    bytes: u64,
+    spaces: u64,
+}
+
+fn held(conn: &Connection, owner: Option<i64>) -> Result<Held> {
+    let held = conn
+        .prepare_cached("SELECT bytes + names, spaces FROM memory_tenant WHERE owner = ?1")?
+        .query_row([owner], |row| Ok(Held { bytes: number(row, 0)?, spaces: number(row, 1)? }))
+        .optional()?;
+    Ok(held.unwrap_or_default())
+}
+
+/// How many of its bytes the tenant still has, if with the new entry it has too many.
 fn too_much(
     conn: &Connection,
     owner: Option<i64>,
+    bytes: u64,
     there: Option<&Row>,
     put: &MemoryPut,
 ) -> Result<Option<u64>> {
-    let size = put.value.len() as u64;
-    let bytes = match owner {
-        Some(owner) => conn
-            .prepare_cached("SELECT bytes FROM memory_tenant WHERE owner = ?1")?
-            .query_row([owner], |row| number(row, 0))
-            .optional()?
-            .unwrap_or(0),
-        None => 0,
+    let replaced = |row: &Row| row.size + put.key.weight();
+    let with = |held: u64, row: Option<&Row>| {
+        held.saturating_sub(row.map_or(0, replaced)).saturating_add(put.weight())
     };
-    let replaced = there.map_or(0, |row| row.size);
-    if bytes.saturating_sub(replaced).saturating_add(size) <= put.max_bytes {
+    if with(bytes, there) <= put.max_bytes {
         return Ok(None);
     }
     let over = conn
         .prepare_cached(
-            "SELECT ifnull(sum(size), 0) FROM memory_space CROSS JOIN memory INDEXED BY memory_over
+            "SELECT ifnull(sum(size + octet_length(key) + octet_length(namespace) + ?3), 0)
+             FROM memory_space CROSS JOIN memory INDEXED BY memory_over
                ON memory.space = memory_space.no AND expires_at <= ?2
              WHERE owner = ?1",
         )?
-        .query_row(params![owner, put.now.0], |row| number(row, 0))?;
+        .query_row(params![owner, put.now.0, whole(ENTRY_OVERHEAD)], |row| number(row, 0))?;
     let live = bytes.saturating_sub(over);
-    let replaced = there.filter(|row| !row.over).map_or(0, |row| row.size);
-    Ok((live.saturating_sub(replaced).saturating_add(size) > put.max_bytes).then_some(live))
+    Ok((with(live, there.filter(|row| !row.over)) > put.max_bytes).then_some(live))
 }
 
 /// Writes what it holds, counts it, and returns its number.

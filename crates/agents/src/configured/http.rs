@@ -1,0 +1,263 @@
+//! An endpoint as an agent: it takes the input as a POST request, and answers at once or in a stream.
+//!
+//! A request is a step. So one that was answered is not made again after a restart, and one that was cut by a crash
+//! is made again under the same `Idempotency-Key`. An endpoint that asks ends its answer with the question, and gets
+//! the next request with the answers so far.
+
+mod answer;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use nuncio_client::outbound::USER_AGENT;
+use nuncio_engine::{Agent, AgentError, Level, Outcome, Probe, Profile, StepContext, TaskContext};
+use reqwest::{Client, Response, redirect, retry};
+use serde_json::{Map, Value};
+use tokio::net::TcpStream;
+use url::{Host, Url};
+
+use self::answer::{Body, Turn};
+use super::{
+    protocol,
+    spec::{AgentSpec, HttpSpec, SpecError},
+};
+
+/// How long opening a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The wait before a request is made again; it doubles up to the longest. What `Retry-After` says counts instead, up
+/// to the longest as well.
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+/// Questions that an endpoint may ask in one task.
+const MAX_QUESTIONS: usize = 100;
+/// What is understood of an answer.
+const ACCEPT: &str = "application/json, application/x-ndjson, text/event-stream, text/plain, */*;q=0.1";
+
+/// An endpoint as an agent.
+pub(super) struct HttpAgent {
+    profile: Profile,
+    spec: HttpSpec,
+    headers: HeaderMap,
+    client: Client,
+}
+
+/// What becomes of a request that was not answered.
+enum Refused {
+    /// It may be made again, after so long if the other side says so.
+    Passing(String, Option<Duration>),
+    /// It may not.
+    Final(AgentError),
+}
+
+impl HttpAgent {
+    pub(super) fn new(table: &AgentSpec, spec: &HttpSpec) -> Result<Self, SpecError> {
+        let url = &spec.url;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(table.wrong("url", "expected an address with http or https"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(table.wrong("url", "credentials do not belong into an address: use headers"));
+        }
+        if spec.max_answer_bytes == 0 {
+            return Err(table.wrong("max-answer-bytes", "expected at least 1"));
+        }
+        let profile = table.profile(&format!("The endpoint {url}."));
+        let client = client(url).map_err(|error| table.wrong("url", error.to_string()))?;
+        Ok(Self { profile, spec: spec.clone(), headers: headers(table, spec)?, client })
+    }
+
+    /// One request, made again as often as it may be; what the endpoint wants then.
+    async fn turn(
+        &self,
+        cx: &TaskContext,
+        step: &StepContext,
+        answers: &[Value],
+    ) -> Result<Turn, AgentError> {
+        let mut backoff = FIRST_BACKOFF;
+        let mut attempt = 1;
+        loop {
+            let (why, wait) = match self.request(cx, step, answers, attempt).await {
+                Ok(response) => {
+                    let mut body = Body::new(response, self.spec.timeout, self.spec.max_answer_bytes);
+                    return body.turn(step).await;
+                }
+                Err(Refused::Final(error)) => return Err(error),
+                Err(Refused::Passing(why, wait)) => (why, wait),
+            };
+            if attempt > self.spec.retries {
+                let times = if attempt > 1 { format!(" ({attempt} requests)") } else { String::new() };
+                return Err(AgentError::failed(format!("the endpoint did not take it: {why}{times}")));
+            }
+            let wait = wait.unwrap_or(backoff).min(LONGEST_BACKOFF);
+            let again = format!("{why}; again in {wait:?} ({attempt} of {})", self.spec.retries);
+            step.log(Level::Warning, again).await?;
+            step.sleep(wait).await?;
+            (attempt, backoff) = (attempt + 1, backoff * 2);
+        }
+    }
+
+    /// One request: its answer, if it was taken.
+    async fn request(
+        &self,
+        cx: &TaskContext,
+        step: &StepContext,
+        answers: &[Value],
+        attempt: u32,
+    ) -> Result<Response, Refused> {
+        let mut input = protocol::input(cx, &self.profile.name, attempt);
+        input.insert("answers".into(), answers.into());
+        let request = self
+            .client
+            .post(self.spec.url.clone())
+            .headers(self.headers.clone())
+            .header("idempotency-key", step.idempotency_key())
+            .header("traceparent", cx.trace().header())
+            .json(&input);
+        let sent = tokio::select! {
+            biased;
+            () = step.canceled() => return Err(Refused::Final(AgentError::Canceled)),
+            sent = tokio::time::timeout(self.spec.timeout, request.send()) => sent,
+        };
+        let limit = self.spec.timeout;
+        let Ok(sent) = sent else {
+            return Err(failed(format!("the endpoint did not answer within {limit:?} (timeout)")));
+        };
+        let response = match sent {
+            Ok(response) => response,
+            Err(error) if error.is_connect() => {
+                return Err(Refused::Passing(format!("no connection: {}", cause(&error)), None));
+            }
+            Err(error) => return Err(failed(format!("the request was cut: {}", cause(&error)))),
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let wait = retry_after(response.headers());
+        let words = answer::words(response, limit).await;
+        let why = format!("it answered {status}{words}");
+        if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
+            return Err(Refused::Passing(why, wait));
+        }
+        let hint = if status.is_redirection() {
+            "; redirects are not followed: name the address itself"
+        } else {
+            ""
+        };
+        Err(failed(format!("the endpoint refused: {why}{hint}")))
+    }
+}
+
+fn failed(why: String) -> Refused {
+    Refused::Final(AgentError::Failed(why))
+}
+
+#[async_trait]
+impl Agent for HttpAgent {
+    fn profile(&self) -> Profile {
+        self.profile.clone()
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let mut answers: Vec<Value> = vec![];
+        loop {
+            let name = format!("request-{}", answers.len() + 1);
+            let turn = cx.step(&name, async |step| self.turn(&cx, &step, &answers).await).await?;
+            let (question, answer) = match turn {
+                Turn::Done { text: Some(text) } => return Ok(Outcome::said(text)),
+                Turn::Done { text: None } => return Ok(Outcome::done()),
+                Turn::Failed { text } => return Ok(Outcome::Failed(text)),
+                Turn::Rejected { text } => return Ok(Outcome::Rejected(text)),
+                Turn::Ask { text, schema } => {
+                    let answer = cx.ask(text.clone(), protocol::form(schema)).await?;
+                    (text, answer)
+                }
+                Turn::Sample { text, system, max_tokens } => {
+                    let tokens = protocol::sample_tokens(max_tokens);
+                    let answer = cx.sample(text.clone(), system, tokens).await?;
+                    (text, answer)
+                }
+                Turn::Authorize { text, url } => {
+                    let answer = cx.authorize(text.clone(), url).await?;
+                    (text, answer)
+                }
+            };
+            let mut heard: Map<String, Value> = protocol::answer(&answer);
+            heard.insert("question".into(), question.into());
+            answers.push(Value::Object(heard));
+            if answers.len() > MAX_QUESTIONS {
+                return Err(AgentError::Misuse(format!(
+                    "an endpoint asks at most {MAX_QUESTIONS} questions in one task"
+                )));
+            }
+        }
+    }
+
+    fn probe(&self) -> Option<Arc<dyn Probe>> {
+        Some(Arc::new(Listens(self.spec.url.clone())))
+    }
+}
+
+/// Whether somebody listens at the address. Nothing is said there: a request would be work.
+struct Listens(Url);
+
+#[async_trait]
+impl Probe for Listens {
+    async fn look(&self) -> Result<(), String> {
+        let port = self.0.port_or_known_default().unwrap_or(80);
+        let connected = match self.0.host() {
+            Some(Host::Domain(name)) => TcpStream::connect((name, port)).await,
+            Some(Host::Ipv4(address)) => TcpStream::connect((address, port)).await,
+            Some(Host::Ipv6(address)) => TcpStream::connect((address, port)).await,
+            None => return Err("the address has no host".into()),
+        };
+        connected.map(|_| ()).map_err(|error| format!("no connection: {error}"))
+    }
+}
+
+fn client(url: &Url) -> Result<Client, reqwest::Error> {
+    // An error means that one is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = Client::builder()
+        .redirect(redirect::Policy::none())
+        .retry(retry::never())
+        .http1_only()
+        .user_agent(USER_AGENT)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_keepalive(Duration::from_secs(15));
+    let here = match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    };
+    // A proxy would look for the endpoint on its own machine.
+    if here { builder.no_proxy().build() } else { builder.build() }
+}
+
+fn headers(table: &AgentSpec, spec: &HttpSpec) -> Result<HeaderMap, SpecError> {
+    let mut headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(ACCEPT))]);
+    for (name, value) in &spec.headers {
+        let wrong = |what: &str| table.wrong("headers", format!("{name:?}: that is no {what} of a header"));
+        let name = HeaderName::try_from(name.as_str()).map_err(|_| wrong("name"))?;
+        let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| wrong("value"))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+/// Seconds; a date is left to the backoff.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// What the network said, without the layers that passed it on.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}

@@ -1,0 +1,255 @@
+//! What an endpoint answers: JSON, text, a file, or a stream of messages as NDJSON or server-sent events.
+//!
+//! The length is capped, and so is the time, of the whole or of the next piece of a stream. A stream that ends
+//! without an end was cut, whatever it has brought.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header;
+use nuncio_engine::{AgentError, Chunk, Content, Part, StepContext};
+use nuncio_wire::sse::Parser;
+use reqwest::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    super::protocol::{Said, Voice},
+    cause,
+};
+
+/// How much of a refusal is shown.
+const SHOWN: usize = 500;
+/// Members of an object that is an answer in our words without saying so.
+const PLAIN: [&str; 3] = ["text", "data", "artifacts"];
+
+/// What an endpoint wants, as the step keeps it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Turn {
+    Done { text: Option<String> },
+    Failed { text: String },
+    Rejected { text: String },
+    Ask { text: String, schema: Option<Value> },
+    Sample { text: String, system: Option<String>, max_tokens: Option<u32> },
+    Authorize { text: String, url: String },
+}
+
+/// An answer that has begun.
+pub(super) struct Body {
+    response: Response,
+    timeout: Duration,
+    max: usize,
+    read: usize,
+}
+
+/// How a body is cut into messages.
+enum Framing {
+    Lines(Vec<u8>),
+    Events(Parser),
+}
+
+impl Body {
+    pub(super) fn new(response: Response, timeout: Duration, max: usize) -> Self {
+        Self { response, timeout, max, read: 0 }
+    }
+
+    /// Reads it, passes on what it says, and returns what the endpoint wants at the end of it.
+    pub(super) async fn turn(&mut self, step: &StepContext) -> Result<Turn, AgentError> {
+        let kind = media_type(&self.response);
+        match kind.as_str() {
+            "text/event-stream" => self.stream(step, Framing::Events(Parser::new(self.max))).await,
+            "application/x-ndjson"
+            | "application/ndjson"
+            | "application/jsonl"
+            | "application/x-jsonlines" => self.stream(step, Framing::Lines(vec![])).await,
+            _ => {
+                let body = self.whole(step).await?;
+                if kind == "application/json" || kind.ends_with("+json") {
+                    return json_answer(&body, step).await;
+                }
+                if body.is_empty() {
+                    return Ok(Turn::Done { text: None });
+                }
+                if kind.starts_with("text/") {
+                    return Ok(Turn::Done { text: Some(String::from_utf8_lossy(&body).into_owned()) });
+                }
+                let media_type = (!kind.is_empty()).then_some(kind);
+                let file = Part { media_type, ..Part::from(Content::Bytes(body)) };
+                step.artifact(Chunk::parts("result", vec![file]).last()).await?;
+                Ok(Turn::Done { text: None })
+            }
+        }
+    }
+
+    async fn whole(&mut self, step: &StepContext) -> Result<Vec<u8>, AgentError> {
+        let limit = self.timeout;
+        let read = async {
+            let mut body = vec![];
+            while let Some(piece) = self.piece(step).await? {
+                body.extend_from_slice(&piece);
+            }
+            Ok(body)
+        };
+        tokio::time::timeout(limit, read).await.unwrap_or_else(|_| Err(late(limit)))
+    }
+
+    /// The next bytes; `None` at the proper end.
+    async fn piece(&mut self, step: &StepContext) -> Result<Option<Bytes>, AgentError> {
+        let limit = self.timeout;
+        let piece = tokio::select! {
+            biased;
+            () = step.canceled() => return Err(AgentError::Canceled),
+            piece = tokio::time::timeout(limit, self.response.chunk()) => piece.map_err(|_| late(limit))?,
+        };
+        let cut =
+            |error: reqwest::Error| AgentError::failed(format!("the answer was cut: {}", cause(&error)));
+        let piece = piece.map_err(cut)?;
+        self.read += piece.as_ref().map_or(0, Bytes::len);
+        if self.read > self.max {
+            return Err(AgentError::failed(format!(
+                "max-answer-bytes: the answer is longer than {} bytes",
+                self.max
+            )));
+        }
+        Ok(piece)
+    }
+
+    async fn stream(&mut self, step: &StepContext, mut framing: Framing) -> Result<Turn, AgentError> {
+        let mut written = vec![];
+        loop {
+            let piece = self.piece(step).await?;
+            for message in framing.messages(piece.as_deref())? {
+                let said = read_message(&message)?;
+                let said = Voice::Step(step).pass_on(said, &mut written).await?;
+                if let Some(said) = said {
+                    return end(said, step).await;
+                }
+            }
+            if piece.is_none() {
+                return Err(AgentError::failed(
+                    "the stream ended without done, failed, rejected or a question: it was cut",
+                ));
+            }
+        }
+    }
+}
+
+impl Framing {
+    /// The messages that are complete with these bytes, or with the end.
+    fn messages(&mut self, bytes: Option<&[u8]>) -> Result<Vec<String>, AgentError> {
+        match self {
+            Self::Events(parser) => {
+                let events = parser.feed(bytes.unwrap_or_default()).map_err(AgentError::failed)?;
+                Ok(events.into_iter().map(|event| event.data).collect())
+            }
+            Self::Lines(rest) => {
+                rest.extend_from_slice(bytes.unwrap_or(b"\n"));
+                let mut lines = vec![];
+                while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = rest.drain(..=at).collect();
+                    let line = String::from_utf8_lossy(&line).trim().to_owned();
+                    if !line.is_empty() {
+                        lines.push(line);
+                    }
+                }
+                Ok(lines)
+            }
+        }
+    }
+}
+
+fn late(limit: Duration) -> AgentError {
+    AgentError::failed(format!("the endpoint was silent for {limit:?} (timeout)"))
+}
+
+fn read_message(text: &str) -> Result<Said, AgentError> {
+    serde_json::from_str(text).map_err(|error| {
+        let shown: String = text.chars().take(SHOWN).collect();
+        AgentError::failed(format!("the stream says what is no message ({error}): {shown:?}"))
+    })
+}
+
+/// What the last words of an answer want.
+async fn end(said: Said, step: &StepContext) -> Result<Turn, AgentError> {
+    Ok(match said {
+        Said::Done { text, data } => {
+            if let Some(data) = data {
+                Voice::Step(step).result(data).await?;
+            }
+            Turn::Done { text }
+        }
+        Said::Failed { text } => Turn::Failed { text },
+        Said::Rejected { text } => Turn::Rejected { text },
+        Said::Ask { text, schema } => Turn::Ask { text, schema },
+        Said::Sample { text, system, max_tokens } => Turn::Sample { text, system, max_tokens },
+        Said::Authorize { text, url } => Turn::Authorize { text, url },
+        other => {
+            return Err(AgentError::failed(format!(
+                "{:?} is not for endpoints: they say progress, log, artifact, ask, sample, authorize, done, failed \
+                 and rejected",
+                other.word()
+            )));
+        }
+    })
+}
+
+/// JSON that is a message, an answer in our words, or just data.
+async fn json_answer(body: &[u8], step: &StepContext) -> Result<Turn, AgentError> {
+    let value: Value = serde_json::from_slice(body).map_err(|error| {
+        AgentError::failed(format!("the answer is not the JSON that it says it is: {error}"))
+    })?;
+    let Some(members) = value.as_object() else {
+        Voice::Step(step).result(value).await?;
+        return Ok(Turn::Done { text: None });
+    };
+    let mut written = vec![];
+    if let Some(word) = members.get("type").and_then(Value::as_str)
+        && let Ok(said) = serde_json::from_value::<Said>(value.clone())
+    {
+        return match Voice::Step(step).pass_on(said, &mut written).await? {
+            Some(said) => end(said, step).await,
+            None => Err(AgentError::failed(format!("an answer of {word:?} alone has no end: stream it"))),
+        };
+    }
+    let ours = !members.is_empty() && members.keys().all(|key| PLAIN.contains(&key.as_str()));
+    if !ours {
+        Voice::Step(step).result(value).await?;
+        return Ok(Turn::Done { text: None });
+    }
+    for artifact in members.get("artifacts").and_then(Value::as_array).into_iter().flatten() {
+        let mut piece = artifact.as_object().cloned().unwrap_or_default();
+        piece.insert("type".into(), "artifact".into());
+        let said = read_message(&Value::Object(piece).to_string())?;
+        Voice::Step(step).pass_on(said, &mut written).await?;
+    }
+    if let Some(data) = members.get("data") {
+        Voice::Step(step).result(data.clone()).await?;
+    }
+    Ok(Turn::Done { text: members.get("text").and_then(Value::as_str).map(str::to_owned) })
+}
+
+fn media_type(response: &Response) -> String {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    kind.trim().to_ascii_lowercase()
+}
+
+/// The beginning of what a refusal says, to be put behind its status.
+pub(super) async fn words(mut response: Response, limit: Duration) -> String {
+    let mut text = vec![];
+    let read = async {
+        while let Ok(Some(piece)) = response.chunk().await
+            && text.len() < SHOWN
+        {
+            text.extend_from_slice(&piece);
+        }
+    };
+    // What has come by then is enough.
+    let _ = tokio::time::timeout(limit, read).await;
+    let text = String::from_utf8_lossy(&text);
+    match text.trim() {
+        "" => String::new(),
+        text => format!(": {}", text.chars().take(SHOWN).collect::<String>()),
+    }
+}

@@ -1,0 +1,251 @@
+//! The kind `llm`: a language model that answers, and calls other agents of this server on the way.
+//!
+//! The loop is model, tools, model. Every question to the model is a step and every tool is a child task, a step or
+//! a question of this one, so that a restart repeats nothing that has ended. `answer.rs` is one question to the
+//! model, `toolbox.rs` what it may call, `call.rs` one call, `words.rs` what it gets to read, `budget.rs` when it ends.
+
+mod answer;
+mod budget;
+mod call;
+mod toolbox;
+mod words;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future::try_join_all;
+use nuncio_client::model::{Model, ModelOptions, Provider, Said, Stop, Turn};
+use nuncio_engine::{
+    Agent, AgentError, Level, List, MemoryLimits, Outcome, Probe, Profile, State, StepContext, TaskContext,
+    TaskId,
+};
+use serde::{Deserialize, Serialize};
+
+use self::{
+    answer::Answered,
+    budget::{Budget, Spent},
+    toolbox::Offered,
+};
+use super::{AgentSpec, Made, SpecError, spec::LlmSpec};
+
+/// The artifact that the answer is.
+const ANSWER: &str = "answer";
+/// How many earlier tasks of the conversation the model is shown.
+const EARLIER_TASKS: usize = 10;
+/// How many bytes of them, the newest first.
+const EARLIER_BYTES: usize = 64 * 1024;
+
+/// An agent that is a language model.
+struct LlmAgent {
+    profile: Profile,
+    spec: LlmSpec,
+    model: Model,
+}
+
+/// What is known when the work begins. Kept, so that the agents of this server may change meanwhile.
+#[derive(Serialize, Deserialize)]
+struct Begun {
+    tools: Vec<Offered>,
+    earlier: Vec<Turn>,
+}
+
+/// The conversation so far: all of it comes out of the journal.
+struct Talk {
+    tools: Vec<Offered>,
+    turns: Vec<Turn>,
+    spent: Spent,
+    /// How many of the caller's messages are in it.
+    heard: usize,
+    /// Whether some text stands in the artifact.
+    shown: bool,
+}
+
+/// Makes the agent of a table.
+pub(super) fn make(spec: &AgentSpec, llm: &LlmSpec) -> Result<Made, SpecError> {
+    let provider: Provider =
+        llm.provider.parse().map_err(|error| spec.wrong("provider", format!("{error}")))?;
+    check(spec, llm, provider)?;
+    let options = ModelOptions {
+        url: llm.base_url.as_ref().map(|url| url.as_str().to_owned()),
+        key: llm.api_key.as_ref().map(|key| key.0.clone()),
+        timeout: llm.timeout,
+        retries: llm.retries,
+        ..ModelOptions::of(provider, &llm.model)
+    };
+    let model = Model::new(&options).map_err(|error| spec.wrong("base-url", error.to_string()))?;
+    let profile = spec.profile(&format!("Answers with the model {} of {}.", llm.model, provider.name()));
+    Ok(Made { agent: Arc::new(LlmAgent { profile, spec: llm.clone(), model }), living: None })
+}
+
+fn check(spec: &AgentSpec, llm: &LlmSpec, provider: Provider) -> Result<(), SpecError> {
+    if llm.model.trim().is_empty() {
+        return Err(spec.wrong("model", "is empty: name one of the provider's models"));
+    }
+    if llm.api_key.is_none() && llm.base_url.is_none() && provider.needs_key() {
+        let variable = format!("${{{}_API_KEY}}", provider.name().to_uppercase());
+        let why = format!("{} answers nobody without one: api-key = \"{variable}\"", provider.name());
+        return Err(spec.wrong("api-key", why));
+    }
+    if let Some(temperature) = llm.temperature.filter(|temperature| !(0.0..=2.0).contains(temperature)) {
+        return Err(spec.wrong("temperature", format!("is 0 to 2, not {temperature}")));
+    }
+    let numbers = [
+        ("max-tokens", llm.max_tokens.map_or(1, u64::from)),
+        ("budget-tokens", llm.budget_tokens),
+        ("budget-calls", u64::from(llm.budget_calls)),
+    ];
+    if let Some((key, _)) = numbers.iter().find(|(_, number)| *number == 0) {
+        return Err(spec.wrong(key, "is more than 0"));
+    }
+    let unnamed = |tool: &&String| tool.split('/').any(str::is_empty) || tool.split('/').count() > 2;
+    if let Some(tool) = llm.tools.iter().find(unnamed) {
+        return Err(spec.wrong("tools", format!("expected an agent's name or agent/skill, not {tool:?}")));
+    }
+    if let Some(namespace) = &llm.memory {
+        let checked = MemoryLimits::default().check_namespace(namespace);
+        checked.map_err(|error| spec.wrong("memory", error.to_string()))?;
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl Agent for LlmAgent {
+    fn profile(&self) -> Profile {
+        self.profile.clone()
+    }
+
+    fn probe(&self) -> Option<Arc<dyn Probe>> {
+        Some(Arc::new(Reachable(self.model.clone())))
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        if words::of_message(cx.input()).is_empty() {
+            return Ok(Outcome::rejected("there is nothing to answer: send a text, or data"));
+        }
+        let Begun { tools, earlier } = cx.step("begin", async |step| self.begin(&cx, &step).await).await?;
+        let mut talk = Talk { tools, turns: earlier, spent: Spent::default(), heard: 0, shown: false };
+        let budget = Budget::of(&self.spec);
+        loop {
+            if let Some(why) = budget.refuse_question(&talk.spent) {
+                return Ok(Outcome::failed(why));
+            }
+            let answered = cx.step("model", async |step| self.ask(&cx, &step, &talk, &budget).await).await?;
+            let said = talk.take(answered);
+            if said.stop != Stop::Tools {
+                return Ok(self.end(&said));
+            }
+            if let Some(why) = budget.refuse_calls(&talk.spent, said.calls.len()) {
+                return Ok(Outcome::failed(why));
+            }
+            self.call_all(&cx, &mut talk, &said).await?;
+        }
+    }
+}
+
+/// Finds out whether the provider can be reached.
+struct Reachable(Model);
+
+#[async_trait]
+impl Probe for Reachable {
+    async fn look(&self) -> Result<(), String> {
+        self.0.look().await.map_err(|error| error.to_string())
+    }
+}
+
+impl LlmAgent {
+    /// Finds out what can be called, and what was said before in this conversation.
+    async fn begin(&self, cx: &TaskContext, step: &StepContext) -> Result<Begun, AgentError> {
+        let (tools, missing) = toolbox::offered(cx.engine().catalog(), &self.spec, cx.can_ask());
+        for why in missing {
+            step.log(Level::Warning, why).await?;
+        }
+        Ok(Begun { tools, earlier: self.earlier(cx).await })
+    }
+
+    /// What was asked and answered before in the same conversation. A task that another one made stands for itself:
+    /// its siblings are in the same conversation.
+    async fn earlier(&self, cx: &TaskContext) -> Vec<Turn> {
+        let context = cx.context_id();
+        if cx.is_called() || TaskId::of_own_context(context) == Some(cx.task_id()) {
+            return vec![];
+        }
+        let list = List {
+            context: Some(context.to_owned()),
+            agent: Some(self.profile.name.clone()),
+            state: Some(State::Completed),
+            page_size: EARLIER_TASKS,
+            ..List::default()
+        };
+        // Who may not read tasks has no earlier ones.
+        let Ok(listed) = cx.engine().list(&cx.caller(), list).await else { return vec![] };
+        let (mut left, mut turns) = (EARLIER_BYTES, vec![]);
+        for task in listed.tasks.iter().filter(|task| task.origin.id != cx.task_id()) {
+            let asked = task.history.first().map(words::of_message).unwrap_or_default();
+            let answer = task.artifacts.iter().find(|artifact| artifact.id == ANSWER);
+            let answer = answer.map(|answer| words::of_parts(&answer.parts)).unwrap_or_default();
+            if asked.is_empty() || answer.is_empty() {
+                continue;
+            }
+            match left.checked_sub(asked.len() + answer.len()) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+            // The newest come first in the list, and last in the conversation.
+            turns.push(Turn::Model(Said { text: answer, ..Said::default() }));
+            turns.push(Turn::User(asked));
+        }
+        turns.reverse();
+        turns
+    }
+
+    /// Makes all calls of an answer beside each other.
+    async fn call_all(&self, cx: &TaskContext, talk: &mut Talk, said: &Said) -> Result<(), AgentError> {
+        let names: Vec<&str> = said.calls.iter().map(|call| call.name.as_str()).collect();
+        let asked = talk.spent.questions;
+        cx.progress(f64::from(asked), None, format!("calling {}", names.join(", "))).await?;
+        let calls = said.calls.iter().enumerate().map(|(n, call)| {
+            let branch = cx.branch(&format!("turn-{asked}-call-{}", n + 1));
+            call::make(branch, &talk.tools, &self.spec, call)
+        });
+        let results = try_join_all(calls).await?;
+        talk.spent.calls += u32::try_from(results.len()).unwrap_or(u32::MAX);
+        talk.turns.push(Turn::Results(results));
+        Ok(())
+    }
+
+    /// What becomes of the task with the last answer. What is missing from it is said.
+    fn end(&self, said: &Said) -> Outcome {
+        let cut_calls = !said.calls.is_empty();
+        match &said.stop {
+            Stop::Refused(why) => Outcome::failed(format!("the model would not answer: {why}")),
+            stop if cut_calls => {
+                Outcome::failed(format!("the model's answer broke off in a call of a tool: {stop}"))
+            }
+            stop if said.text.trim().is_empty() => {
+                Outcome::failed(format!("the model's answer is empty: {stop}"))
+            }
+            Stop::Length => {
+                let limit =
+                    self.spec.max_tokens.map(|max| format!(" (max-tokens is {max})")).unwrap_or_default();
+                Outcome::said(format!("The answer is not complete: the model ran out of tokens{limit}."))
+            }
+            Stop::Other(why) => {
+                Outcome::said(format!("The answer may not be complete: it stopped with {why}."))
+            }
+            Stop::End | Stop::Tools => Outcome::done(),
+        }
+    }
+}
+
+impl Talk {
+    /// Adds what the model was told and what it said.
+    fn take(&mut self, answered: Answered) -> Said {
+        self.spent.add(&answered);
+        let Answered { heard, said, .. } = answered;
+        self.heard += heard.len();
+        self.turns.extend(heard.into_iter().map(Turn::User));
+        self.shown |= !said.text.is_empty();
+        self.turns.push(Turn::Model(said.clone()));
+        said
+    }
+}

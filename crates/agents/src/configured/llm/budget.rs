@@ -1,0 +1,122 @@
+//! What a task may use, what it has used, and the words for the end of either.
+
+use std::{fmt, time::Duration};
+
+use nuncio_client::model::{Provider, Stop};
+use nuncio_engine::content::Metadata;
+use serde_json::json;
+
+use super::{super::spec::LlmSpec, answer::Answered};
+
+/// The longest answer of a provider that wants to be told one.
+const ANTHROPIC_TOKENS: u32 = 4096;
+
+/// What a task may use.
+pub(super) struct Budget {
+    tokens: u64,
+    calls: u32,
+    time: Duration,
+}
+
+/// What a task has used.
+#[derive(Debug, Clone)]
+pub(super) struct Spent {
+    /// Questions to the model.
+    pub(super) questions: u32,
+    /// Calls of tools.
+    pub(super) calls: u32,
+    /// Tokens of all questions; `None` when the provider did not say once.
+    input: Option<u64>,
+    /// Tokens of all answers, likewise.
+    output: Option<u64>,
+    /// Tokens in and out, for the budget: guessed where the provider does not say.
+    tokens: u64,
+    ms: u64,
+}
+
+impl Default for Spent {
+    fn default() -> Self {
+        Self { questions: 0, calls: 0, input: Some(0), output: Some(0), tokens: 0, ms: 0 }
+    }
+}
+
+impl Spent {
+    pub(super) fn add(&mut self, answered: &Answered) {
+        let usage = answered.said.usage;
+        self.questions += 1;
+        self.ms += answered.ms;
+        self.input = self.input.zip(usage.input).map(|(before, now)| before + now);
+        self.output = self.output.zip(usage.output).map(|(before, now)| before + now);
+        self.tokens += match (usage.input, usage.output) {
+            (Some(input), Some(output)) => input + output,
+            _ => answered.guessed,
+        };
+    }
+
+    /// As attributes of the result. What the provider did not say is null.
+    pub(super) fn metadata(&self, stop: &Stop) -> Metadata {
+        let usage = json!({
+            "modelCalls": self.questions,
+            "toolCalls": self.calls,
+            "inputTokens": self.input,
+            "outputTokens": self.output,
+            "modelMs": self.ms,
+        });
+        [("usage".to_owned(), usage), ("stop".to_owned(), json!(stop))].into_iter().collect()
+    }
+}
+
+impl fmt::Display for Spent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { questions, calls, ms, .. } = self;
+        write!(out, "{questions} questions, {calls} calls of tools, {:.1} s, ", *ms as f64 / 1000.0)?;
+        match (self.input, self.output) {
+            (Some(input), Some(output)) => write!(out, "{input} tokens in, {output} out"),
+            _ => write!(out, "about {} tokens (the provider does not say)", self.tokens),
+        }
+    }
+}
+
+impl Budget {
+    pub(super) fn of(spec: &LlmSpec) -> Self {
+        Self { tokens: spec.budget_tokens, calls: spec.budget_calls, time: spec.budget_time }
+    }
+
+    /// Why the model is not asked once more.
+    pub(super) fn refuse_question(&self, spent: &Spent) -> Option<String> {
+        let Self { tokens, calls, .. } = self;
+        if spent.tokens >= *tokens {
+            return Some(format!("budget-tokens: {tokens} tokens are used up ({spent})"));
+        }
+        if spent.questions >= *calls {
+            return Some(format!("budget-calls: the model may be asked {calls} times ({spent})"));
+        }
+        self.time_left(spent).is_zero().then(|| self.time_is_over(spent))
+    }
+
+    /// Why so many tools are not called.
+    pub(super) fn refuse_calls(&self, spent: &Spent, wanted: usize) -> Option<String> {
+        let calls = self.calls;
+        let over = spent.calls as usize + wanted > calls as usize;
+        over.then(|| {
+            format!("budget-calls: {calls} tools may be called, and {wanted} more are wanted ({spent})")
+        })
+    }
+
+    /// How long the model may still take.
+    pub(super) fn time_left(&self, spent: &Spent) -> Duration {
+        self.time.saturating_sub(Duration::from_millis(spent.ms))
+    }
+
+    pub(super) fn time_is_over(&self, spent: &Spent) -> String {
+        format!("budget-time: the model may take {:?} in all; before its last answer: {spent}", self.time)
+    }
+
+    /// The longest answer that is asked for.
+    pub(super) fn max_tokens(&self, spec: &LlmSpec, provider: Provider, spent: &Spent) -> Option<u32> {
+        let most =
+            spec.max_tokens.or_else(|| (provider == Provider::Anthropic).then_some(ANTHROPIC_TOKENS))?;
+        let left = u32::try_from(self.tokens.saturating_sub(spent.tokens)).unwrap_or(u32::MAX);
+        Some(most.min(left.max(1)))
+    }
+}

@@ -1,0 +1,73 @@
+//! Lines from a pipe, none longer than allowed. A read that is given up loses nothing of a line.
+
+use std::io;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+
+/// Lines from a pipe.
+pub(super) struct Lines<R> {
+    pipe: BufReader<R>,
+    line: Vec<u8>,
+    max: usize,
+    /// How much of the line was left out, where it was too long.
+    left_out: usize,
+}
+
+/// A line without its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    /// As much of it as is allowed.
+    pub(super) text: String,
+    /// Whether it was longer.
+    pub(super) cut: bool,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(super) fn new(pipe: R, max: usize) -> Self {
+        Self { pipe: BufReader::new(pipe), line: vec![], max, left_out: 0 }
+    }
+
+    /// The next line; `None` at the end. What is too long is read over and not kept.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            let bytes = self.pipe.fill_buf().await?;
+            if bytes.is_empty() {
+                let nothing = self.line.is_empty() && self.left_out == 0;
+                return Ok((!nothing).then(|| self.take()));
+            }
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let piece = &bytes[..end.unwrap_or(bytes.len())];
+            let kept = piece.len().min(self.max - self.line.len());
+            self.line.extend_from_slice(&piece[..kept]);
+            self.left_out += piece.len() - kept;
+            let used = piece.len() + usize::from(end.is_some());
+            self.pipe.consume(used);
+            if end.is_some() {
+                return Ok(Some(self.take()));
+            }
+        }
+    }
+
+    fn take(&mut self) -> Line {
+        let cut = std::mem::take(&mut self.left_out) > 0;
+        let line = std::mem::take(&mut self.line);
+        Line { text: String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned(), cut }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_is_cut_where_it_is_too_long_and_the_next_is_whole() {
+        let mut lines = Lines::new(&b"short\r\nexactly8\nninebytes\n\nlast"[..], 8);
+        let mut next = async || lines.next().await.unwrap().map(|line| (line.text, line.cut));
+        assert_eq!(next().await, Some(("short".into(), false)));
+        assert_eq!(next().await, Some(("exactly8".into(), false)));
+        assert_eq!(next().await, Some(("ninebyte".into(), true)));
+        assert_eq!(next().await, Some((String::new(), false)));
+        assert_eq!(next().await, Some(("last".into(), false)));
+        assert_eq!(next().await, None);
+    }
+}

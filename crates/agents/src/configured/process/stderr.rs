@@ -1,0 +1,164 @@
+//! What a program prints beside its words: lines for the task's log, and the last of them for the error.
+//!
+//! A program may print more than anybody reads, so that lines are capped in length, number and rate. What is left
+//! out is counted, and said.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nuncio_engine::{AgentError, Level, TaskContext};
+use tokio::{process::ChildStderr, sync::mpsc, task::JoinHandle};
+
+use super::lines::Lines;
+
+/// Bytes of one line.
+pub(super) const STDERR_LINE_BYTES: usize = 2_000;
+/// Lines that go into the task's log, from a program's start to its end.
+pub(super) const STDERR_LINES: u32 = 1_000;
+/// Lines that go there within one second.
+pub(super) const STDERR_LINES_PER_SECOND: u32 = 100;
+/// Last lines that are kept for the error.
+const TAIL: usize = 20;
+/// Lines that wait for the log.
+const WAITING: usize = 256;
+/// How long the last lines are waited for when the program has ended: something it left may hold its pipe.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// A reader of the lines.
+pub(super) struct Stderr {
+    lines: tokio::sync::Mutex<mpsc::Receiver<String>>,
+    tail: Arc<Mutex<VecDeque<String>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Stderr {
+    pub(super) fn read(pipe: ChildStderr) -> Self {
+        let (sender, lines) = mpsc::channel(WAITING);
+        let tail = Arc::new(Mutex::new(VecDeque::new()));
+        let kept = Arc::clone(&tail);
+        let reader = tokio::spawn(async move {
+            let (mut lines, mut valve) = (Lines::new(pipe, STDERR_LINE_BYTES), Valve::new());
+            // An error is the end as well: nobody can print there any more.
+            while let Ok(Some(line)) = lines.next().await {
+                let text = if line.cut { format!("{} …", line.text) } else { line.text };
+                keep(&kept, &text);
+                if valve.passes(Instant::now()) && sender.try_send(text).is_err() {
+                    valve.passed_over();
+                }
+            }
+            if valve.left_out > 0 {
+                let _ = sender.send(format!("… {} lines of stderr were left out", valve.left_out)).await;
+            }
+        });
+        Self { lines: tokio::sync::Mutex::new(lines), tail, reader }
+    }
+
+    /// Passes lines on to the task's log, for as long as there are any; then it waits for ever.
+    pub(super) async fn pump(&self, cx: &TaskContext) -> Result<(), AgentError> {
+        self.pass_on(cx).await?;
+        std::future::pending().await
+    }
+
+    /// Passes on what is left of a program that has ended.
+    pub(super) async fn drain(&self, cx: &TaskContext) -> Result<(), AgentError> {
+        tokio::time::timeout(DRAIN, self.pass_on(cx)).await.unwrap_or(Ok(()))
+    }
+
+    /// Passes on what has come so far of a program that may go on.
+    pub(super) async fn drain_what_is_there(&self, cx: &TaskContext) -> Result<(), AgentError> {
+        let engine = cx.engine();
+        let mut lines = self.lines.lock().await;
+        while let Ok(line) = lines.try_recv() {
+            cx.remark(Level::Info, engine.redactor().text(&line)).await?;
+        }
+        Ok(())
+    }
+
+    async fn pass_on(&self, cx: &TaskContext) -> Result<(), AgentError> {
+        let engine = cx.engine();
+        let mut lines = self.lines.lock().await;
+        while let Some(line) = lines.recv().await {
+            cx.remark(Level::Info, engine.redactor().text(&line)).await?;
+        }
+        Ok(())
+    }
+
+    /// The last lines, to be put behind an error, without what looks like a secret; nothing where there are none.
+    pub(super) fn tail(&self, cx: &TaskContext) -> String {
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        if tail.is_empty() {
+            return String::new();
+        }
+        let lines: Vec<&str> = tail.iter().map(String::as_str).collect();
+        let lines = lines.join("\n");
+        format!("; the last lines of its stderr:\n{}", cx.engine().redactor().text(&lines))
+    }
+}
+
+impl Drop for Stderr {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+fn keep(tail: &Mutex<VecDeque<String>>, line: &str) {
+    let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+    if tail.len() == TAIL {
+        tail.pop_front();
+    }
+    tail.push_back(line.to_owned());
+}
+
+/// Lets lines through up to a number, and up to a rate.
+struct Valve {
+    passed: u32,
+    second: Instant,
+    in_second: u32,
+    left_out: u64,
+}
+
+impl Valve {
+    fn new() -> Self {
+        Self { passed: 0, second: Instant::now(), in_second: 0, left_out: 0 }
+    }
+
+    fn passes(&mut self, now: Instant) -> bool {
+        if now.duration_since(self.second) >= Duration::from_secs(1) {
+            (self.second, self.in_second) = (now, 0);
+        }
+        let passes = self.passed < STDERR_LINES && self.in_second < STDERR_LINES_PER_SECOND;
+        if passes {
+            self.passed += 1;
+            self.in_second += 1;
+        } else {
+            self.left_out += 1;
+        }
+        passes
+    }
+
+    fn passed_over(&mut self) {
+        self.left_out += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_pass_up_to_a_rate_and_up_to_a_number() {
+        let mut valve = Valve::new();
+        let start = Instant::now();
+        let burst = (0..150).filter(|_| valve.passes(start)).count();
+        assert_eq!((burst, valve.left_out), (100, 50));
+        let mut passed = burst;
+        for second in 1..20 {
+            let now = start + Duration::from_secs(second);
+            passed += (0..100).filter(|_| valve.passes(now)).count();
+        }
+        assert_eq!(passed, 1_000);
+    }
+}

@@ -1,0 +1,246 @@
+//! The conversation with one process of a program, from the input to the end.
+//!
+//! What it says goes to the task's context, which knows what was said and done before: a step that is done is not
+//! run again, a question that is answered is not put again. So a program that was started again from the top comes
+//! to where it was.
+
+use std::time::Duration;
+
+use nuncio_engine::{AgentError, Outcome, StepContext, TaskContext};
+use serde_json::{Value, json};
+
+use super::{
+    super::protocol::{self, Said, Told, Voice},
+    places::Place,
+    program::{Program, describe},
+};
+
+/// How a conversation ended.
+pub(super) enum Ended {
+    /// With these words.
+    With(Outcome),
+    /// The program ended without a word; why.
+    Crashed(String),
+    /// The program ended of its own will, and without a word: once more would be the same.
+    Silent(String),
+    /// The task is to end, and the program has not been told.
+    Canceled,
+}
+
+/// A conversation.
+pub(super) struct Talk<'a> {
+    pub(super) cx: &'a TaskContext,
+    pub(super) program: &'a mut Program,
+    place: &'a mut Place,
+    written: Vec<String>,
+}
+
+/// What comes next.
+enum Next {
+    Said(Said),
+    Ended(Ended),
+}
+
+impl<'a> Talk<'a> {
+    pub(super) fn new(cx: &'a TaskContext, program: &'a mut Program, place: &'a mut Place) -> Self {
+        Self { cx, program, place, written: vec![] }
+    }
+
+    /// Listens and answers until it is over.
+    pub(super) async fn go_on(&mut self) -> Result<Ended, AgentError> {
+        loop {
+            let said = match self.next().await? {
+                Next::Said(said) => said,
+                Next::Ended(ended) => return Ok(ended),
+            };
+            let Some(said) = Voice::Task(self.cx).pass_on(said, &mut self.written).await? else { continue };
+            if let Some(outcome) = protocol::outcome(&said) {
+                if let Said::Done { data: Some(data), .. } = said {
+                    Voice::Task(self.cx).result(data).await?;
+                }
+                return Ok(Ended::With(outcome));
+            }
+            if let Some(ended) = self.serve(said).await? {
+                return Ok(ended);
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Result<Next, AgentError> {
+        let said = tokio::select! {
+            biased;
+            () = self.cx.canceled() => return Ok(Next::Ended(Ended::Canceled)),
+            said = self.program.said() => said?,
+        };
+        match said {
+            Some(said) => Ok(Next::Said(said)),
+            None => self.silence().await.map(Next::Ended),
+        }
+    }
+
+    /// What it means that the program prints no more.
+    async fn silence(&mut self) -> Result<Ended, AgentError> {
+        let status = self.program.ended().await.map_err(AgentError::failed)?;
+        let why = format!("the program {} without saying that it is done", describe(status));
+        Ok(match status {
+            Some(status) if !status.success() => Ended::Crashed(why),
+            _ => Ended::Silent(why),
+        })
+    }
+
+    /// Does what the program waits for, and tells it.
+    async fn serve(&mut self, said: Said) -> Result<Option<Ended>, AgentError> {
+        let cx = self.cx;
+        match said {
+            Said::Step { name } => return self.step(&name).await,
+            Said::Ask { text, schema } => {
+                let answer = cx.ask(text, protocol::form(schema)).await?;
+                self.program.tell(&Told::Answer(protocol::answer(&answer))).await?;
+            }
+            Said::Sample { text, system, max_tokens } => {
+                let answer = cx.sample(text, system, protocol::sample_tokens(max_tokens)).await?;
+                self.program.tell(&Told::Answer(protocol::answer(&answer))).await?;
+            }
+            Said::Authorize { text, url } => {
+                let answer = cx.authorize(text, url).await?;
+                self.program.tell(&Told::Answer(protocol::answer(&answer))).await?;
+            }
+            Said::Call { agent, text, data } => {
+                // Whoever is called may be this very agent, and need the place.
+                self.place.give_back();
+                let task = cx.call(&agent, protocol::message(text, data)).await?;
+                self.place.take(cx).await?;
+                self.program.tell(&Told::Called(protocol::called(&task))).await?;
+            }
+            Said::Sleep { seconds } => {
+                let length = Duration::try_from_secs_f64(seconds)
+                    .map_err(|error| AgentError::Misuse(format!("sleep: {seconds} seconds: {error}")))?;
+                cx.sleep(length).await?;
+                self.program.tell(&Told::Awake).await?;
+            }
+            Said::MemoryGet { .. } | Said::MemoryStore { .. } | Said::MemoryDelete { .. } => {
+                let told = self.remember(said).await?;
+                self.program.tell(&Told::Memory(told)).await?;
+            }
+            Said::StepDone { name, .. } | Said::StepFailed { name, .. } => {
+                return Err(AgentError::Misuse(format!(
+                    "it says that step {name:?} has ended, which was not begun, or was done before"
+                )));
+            }
+            other => return Err(unexpected(&other, "is not expected here")),
+        }
+        Ok(None)
+    }
+
+    /// Asks the memory bank, in the name of whoever called. What it refuses is for the program to know.
+    async fn remember(&self, said: Said) -> Result<Value, AgentError> {
+        let told = match said {
+            Said::MemoryGet { namespace, key } => {
+                self.cx.memory(namespace).get(&key).await.map(|entry| match entry {
+                    Some(entry) => json!({ "value": entry.value, "version": entry.version }),
+                    None => json!({ "value": null, "version": 0 }),
+                })
+            }
+            Said::MemoryStore { namespace, key, value, ttl_seconds } => {
+                let ttl = ttl_seconds.map(Duration::from_secs);
+                let stored = self.cx.memory(namespace).store(&key, &value, ttl).await;
+                stored.map(|version| json!({ "version": version }))
+            }
+            Said::MemoryDelete { namespace, key } => {
+                let deleted = self.cx.memory(namespace).delete(&key).await;
+                deleted.map(|deleted| json!({ "deleted": deleted }))
+            }
+            other => return Err(unexpected(&other, "is nothing to remember")),
+        };
+        match told {
+            Err(AgentError::Failed(error)) => Ok(json!({ "error": error })),
+            told => told,
+        }
+    }
+
+    /// A step: the result of an earlier run, or the program does it now.
+    async fn step(&mut self, name: &str) -> Result<Option<Ended>, AgentError> {
+        let (mut ran, mut ended) = (false, None);
+        let cx = self.cx;
+        let result: Result<Value, AgentError> = cx
+            .step(name, async |step| {
+                ran = true;
+                self.program.tell(&Told::Run { name, key: step.idempotency_key() }).await?;
+                match self.within(name, &step).await? {
+                    Ok(result) => result.map_err(AgentError::Failed),
+                    Err(cut) => {
+                        ended = Some(cut);
+                        // Whatever is no failure leaves the step undone.
+                        Err(AgentError::Canceled)
+                    }
+                }
+            })
+            .await;
+        if ended.is_some() {
+            return Ok(ended);
+        }
+        match result {
+            // It knows what it said itself.
+            Ok(_) | Err(AgentError::Failed(_)) if ran => {}
+            Ok(result) => self.program.tell(&Told::DoneBefore { name, result }).await?,
+            Err(AgentError::Failed(error)) => self.program.tell(&Told::FailedBefore { name, error }).await?,
+            Err(error) => return Err(error),
+        }
+        Ok(None)
+    }
+
+    /// Listens while a step goes on: how it ended, or how the program did.
+    async fn within(
+        &mut self,
+        name: &str,
+        step: &StepContext,
+    ) -> Result<Result<Result<Value, String>, Ended>, AgentError> {
+        loop {
+            let said = match self.next().await? {
+                Next::Said(said) => said,
+                Next::Ended(ended) => return Ok(Err(ended)),
+            };
+            match Voice::Step(step).pass_on(said, &mut self.written).await? {
+                None => {}
+                Some(Said::StepDone { name: done, result }) if done == name => return Ok(Ok(Ok(result))),
+                Some(Said::StepFailed { name: failed, error }) if failed == name => {
+                    return Ok(Ok(Err(error)));
+                }
+                Some(other) => {
+                    let why =
+                        format!("is not expected within step {name:?}: say step-done or step-failed first");
+                    return Err(unexpected(&other, &why));
+                }
+            }
+        }
+    }
+
+    /// Tells the program that the task is to end, and waits for what it says to that: for so long by itself, then
+    /// it is asked to end as any process is. Whoever waits no longer drops it, and it is killed.
+    pub(super) async fn cancel(&mut self, grace: Duration) -> Outcome {
+        let words = async {
+            self.program.tell(&Told::Cancel).await.ok()?;
+            loop {
+                let said = self.program.said().await.ok()??;
+                if let Some(outcome) = protocol::outcome(&said) {
+                    return Some(outcome);
+                }
+            }
+        };
+        let outcome = tokio::time::timeout(grace, words).await;
+        match outcome {
+            Ok(Some(Outcome::Completed(message))) => return Outcome::Completed(message),
+            Ok(Some(Outcome::Failed(why) | Outcome::Rejected(why))) => return Outcome::Canceled(Some(why)),
+            Ok(Some(canceled)) => return canceled,
+            Ok(None) | Err(_) => {}
+        }
+        self.program.terminate();
+        let _ = tokio::time::timeout(grace / 2, self.program.wait()).await;
+        self.program.kill();
+        Outcome::Canceled(None)
+    }
+}
+
+fn unexpected(said: &Said, why: &str) -> AgentError {
+    AgentError::Misuse(format!("{:?} {why}", said.word()))
+}

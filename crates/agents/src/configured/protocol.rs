@@ -1,0 +1,405 @@
+//! What goes between this server and a program, or an endpoint, that is an agent: one object of JSON a line.
+//!
+//! [`Said`] is what the other side says, [`Told`] what it is told. An object with a member that means nothing is
+//! refused, because a limit, a name or a type that is silently ignored is found much later. `docs/agents.md` has the
+//! whole of it as a table.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use nuncio_engine::{
+    AgentError, Answer, Artifact, Chunk, Content, Level, Message, Outcome, Part, Role, StepContext, Task,
+    TaskContext,
+};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The generation of the protocol, told with the input.
+pub(super) const PROTOCOL: u32 = 1;
+/// Tokens of a sample where nobody says how many.
+const SAMPLE_TOKENS: u32 = 1_000;
+/// The artifact that `data` at the end becomes.
+const RESULT: &str = "result";
+
+/// What the other side says.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub(super) enum Said {
+    /// How far it is.
+    Progress {
+        #[serde(default)]
+        done: f64,
+        total: Option<f64>,
+        #[serde(default)]
+        text: String,
+    },
+    /// A line for the task's log.
+    Log {
+        #[serde(default = "info")]
+        level: Level,
+        text: String,
+    },
+    /// A result, or a piece of one.
+    Artifact(Piece),
+    /// A form for whoever called.
+    Ask { text: String, schema: Option<Value> },
+    /// A text for the caller's model.
+    Sample { text: String, system: Option<String>, max_tokens: Option<u32> },
+    /// A link for whoever called.
+    Authorize { text: String, url: String },
+    /// A piece of work begins that is to be done once.
+    Step { name: String },
+    /// It is done.
+    StepDone {
+        name: String,
+        #[serde(default)]
+        result: Value,
+    },
+    /// It is not, for good.
+    StepFailed { name: String, error: String },
+    /// Work for another agent of this server.
+    Call {
+        agent: String,
+        text: Option<String>,
+        #[serde(default, deserialize_with = "present")]
+        data: Option<Value>,
+    },
+    /// A wait, which may be long.
+    Sleep { seconds: f64 },
+    /// What the memory bank has under a key.
+    MemoryGet { namespace: String, key: String },
+    /// Something for the memory bank.
+    MemoryStore { namespace: String, key: String, value: Value, ttl_seconds: Option<u64> },
+    /// Something that the memory bank may forget.
+    MemoryDelete { namespace: String, key: String },
+    /// The end: done.
+    Done {
+        text: Option<String>,
+        #[serde(default, deserialize_with = "present")]
+        data: Option<Value>,
+    },
+    /// The end: not done.
+    Failed { text: String },
+    /// The end: not taken.
+    Rejected { text: String },
+    /// The end, after it was told to stop.
+    Canceled { text: Option<String> },
+}
+
+/// A result, or a piece of one.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Piece {
+    #[serde(default = "result_id")]
+    id: String,
+    name: Option<String>,
+    description: Option<String>,
+    text: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    data: Option<Value>,
+    /// Base64.
+    file: Option<String>,
+    filename: Option<String>,
+    media_type: Option<String>,
+    #[serde(default)]
+    append: bool,
+    last: Option<bool>,
+}
+
+fn info() -> Level {
+    Level::Info
+}
+
+fn result_id() -> String {
+    RESULT.into()
+}
+
+/// `null` is a value here, so that its presence is what counts.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
+}
+
+impl Said {
+    /// The word for it, as it is on the line.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Progress { .. } => "progress",
+            Self::Log { .. } => "log",
+            Self::Artifact(_) => "artifact",
+            Self::Ask { .. } => "ask",
+            Self::Sample { .. } => "sample",
+            Self::Authorize { .. } => "authorize",
+            Self::Step { .. } => "step",
+            Self::StepDone { .. } => "step-done",
+            Self::StepFailed { .. } => "step-failed",
+            Self::Call { .. } => "call",
+            Self::Sleep { .. } => "sleep",
+            Self::MemoryGet { .. } => "memory-get",
+            Self::MemoryStore { .. } => "memory-store",
+            Self::MemoryDelete { .. } => "memory-delete",
+            Self::Done { .. } => "done",
+            Self::Failed { .. } => "failed",
+            Self::Rejected { .. } => "rejected",
+            Self::Canceled { .. } => "canceled",
+        }
+    }
+}
+
+/// Where words go: to the task itself, or to the step that is under way.
+pub(super) enum Voice<'a> {
+    Task(&'a TaskContext),
+    Step(&'a StepContext),
+}
+
+impl Voice<'_> {
+    /// Passes progress, log lines and artifacts on; what is none of these comes back. `written`: the artifacts that
+    /// have been begun.
+    pub(super) async fn pass_on(
+        &self,
+        said: Said,
+        written: &mut Vec<String>,
+    ) -> Result<Option<Said>, AgentError> {
+        match said {
+            Said::Progress { done, total, text } => match self {
+                Self::Task(cx) => cx.progress(done, total, text).await,
+                Self::Step(step) => step.progress(done, total, text).await,
+            },
+            Said::Log { level, text } => match self {
+                Self::Task(cx) => cx.log(level, text).await,
+                Self::Step(step) => step.log(level, text).await,
+            },
+            Said::Artifact(piece) => self.artifact(piece.chunk(written)?).await,
+            other => return Ok(Some(other)),
+        }
+        .map(|()| None)
+    }
+
+    /// What the end says beside its words.
+    pub(super) async fn result(&self, data: Value) -> Result<(), AgentError> {
+        self.artifact(Chunk::data(RESULT, data).last()).await
+    }
+
+    async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
+        match self {
+            Self::Task(cx) => cx.artifact(chunk).await,
+            Self::Step(step) => step.artifact(chunk).await,
+        }
+    }
+}
+
+impl Piece {
+    fn chunk(self, written: &mut Vec<String>) -> Result<Chunk, AgentError> {
+        let wrong = |why: &str| Err(AgentError::Misuse(format!("artifact {:?}: {why}", self.id)));
+        let begun = written.contains(&self.id);
+        if begun && !self.append {
+            return wrong(
+                "it was written before: say \"append\": true to go on with it, or choose another id",
+            );
+        }
+        let content = match (self.text, self.data, self.file) {
+            (Some(text), None, None) => Content::Text(text),
+            (None, Some(data), None) => Content::Data(data),
+            (None, None, Some(file)) => match BASE64_STANDARD.decode(&file) {
+                Ok(bytes) => Content::Bytes(bytes),
+                Err(error) => return wrong(&format!("file is not base64: {error}")),
+            },
+            _ => return wrong("it has one of text, data and file"),
+        };
+        if !begun {
+            written.push(self.id.clone());
+        }
+        let part = Part { filename: self.filename, media_type: self.media_type, ..Part::from(content) };
+        let mut chunk = Chunk::parts(self.id, vec![part]);
+        if let Some(name) = self.name {
+            chunk = chunk.named(name);
+        }
+        if let Some(description) = self.description {
+            chunk = chunk.described(description);
+        }
+        Ok(if self.last.unwrap_or(true) { chunk.last() } else { chunk })
+    }
+}
+
+/// How a task ends by these words; `None` where they are no end.
+pub(super) fn outcome(said: &Said) -> Option<Outcome> {
+    Some(match said {
+        Said::Done { text: Some(text), .. } => Outcome::said(text),
+        Said::Done { text: None, .. } => Outcome::done(),
+        Said::Failed { text } => Outcome::failed(text),
+        Said::Rejected { text } => Outcome::rejected(text),
+        Said::Canceled { text } => Outcome::Canceled(text.clone()),
+        _ => return None,
+    })
+}
+
+/// What the other side is told.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub(super) enum Told<'a> {
+    /// The step is to be done. The key is the same whenever it is done again.
+    Run { name: &'a str, key: String },
+    /// The step was done before, with this result.
+    DoneBefore { name: &'a str, result: Value },
+    /// The step failed before.
+    FailedBefore { name: &'a str, error: String },
+    /// How a question ended.
+    Answer(Map<String, Value>),
+    /// How another agent's work ended.
+    Called(Map<String, Value>),
+    /// The wait is over.
+    Awake,
+    /// What the memory bank said.
+    Memory(Value),
+    /// The task is to end.
+    Cancel,
+}
+
+/// What the other side begins with.
+pub(super) fn input(cx: &TaskContext, agent: &str, attempt: u32) -> Map<String, Value> {
+    let message = cx.input();
+    let said = cx.messages().iter().map(|message| {
+        let parts: Vec<Value> = message.parts.iter().map(part).collect();
+        json!({ "role": message.role, "parts": parts })
+    });
+    let mut input = Map::new();
+    input.insert("type".into(), "input".into());
+    input.insert("protocol".into(), PROTOCOL.into());
+    input.insert("agent".into(), agent.into());
+    input.insert("task".into(), cx.task_id().to_string().into());
+    input.insert("context".into(), cx.context_id().into());
+    input.insert("attempt".into(), attempt.into());
+    input.insert("text".into(), message.joined_text().into());
+    input.insert("data".into(), message.data().cloned().unwrap_or_default());
+    input.insert("messages".into(), said.collect());
+    input
+}
+
+/// A part as the protocol has it.
+fn part(part: &Part) -> Value {
+    let mut out = Map::new();
+    match &part.content {
+        Content::Text(text) => out.insert("text".into(), text.as_str().into()),
+        Content::Data(data) => out.insert("data".into(), data.clone()),
+        Content::Url(url) => out.insert("url".into(), url.as_str().into()),
+        Content::Bytes(bytes) => out.insert("file".into(), BASE64_STANDARD.encode(bytes).into()),
+    };
+    if let Some(filename) = &part.filename {
+        out.insert("filename".into(), filename.as_str().into());
+    }
+    if let Some(media_type) = &part.media_type {
+        out.insert("mediaType".into(), media_type.as_str().into());
+    }
+    Value::Object(out)
+}
+
+/// An answer as the protocol has it: what was done with the question, and the data or the model's text.
+pub(super) fn answer(answer: &Answer) -> Map<String, Value> {
+    let (action, data) = match answer {
+        Answer::Accept(data) => ("accept", data.clone()),
+        Answer::Decline => ("decline", Value::Null),
+        Answer::Cancel => ("cancel", Value::Null),
+        Answer::Unavailable => ("unavailable", Value::Null),
+    };
+    let mut out = Map::new();
+    out.insert("action".into(), action.into());
+    if let Some(text) = answer.text() {
+        out.insert("text".into(), text.into());
+    }
+    out.insert("data".into(), data);
+    out
+}
+
+/// How another agent's work ended, as the protocol has it.
+pub(super) fn called(task: &Task) -> Map<String, Value> {
+    let words = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
+    let made = |artifact: &Artifact| {
+        let parts: Vec<Value> = artifact.parts.iter().map(part).collect();
+        json!({ "id": artifact.id, "name": artifact.name, "parts": parts })
+    };
+    let data =
+        task.artifacts.iter().flat_map(|artifact| &artifact.parts).find_map(|part| match &part.content {
+            Content::Data(data) => Some(data.clone()),
+            _ => None,
+        });
+    let mut out = Map::new();
+    out.insert("task".into(), task.origin.id.to_string().into());
+    out.insert("state".into(), serde_json::to_value(task.state).unwrap_or_default());
+    out.insert("text".into(), words.into());
+    out.insert("data".into(), data.unwrap_or_default());
+    out.insert("artifacts".into(), task.artifacts.iter().map(made).collect());
+    out
+}
+
+/// A message of these words for another agent.
+pub(super) fn message(text: Option<String>, data: Option<Value>) -> Message {
+    let parts = text.map(Part::text).into_iter().chain(data.map(Part::data)).collect();
+    Message::of("", Role::User, parts)
+}
+
+/// The form of a question that brings none: one line of text.
+pub(super) fn form(schema: Option<Value>) -> Value {
+    schema.unwrap_or_else(|| {
+        json!({ "type": "object", "properties": { "answer": { "type": "string" } }, "required": ["answer"] })
+    })
+}
+
+/// Tokens of a sample.
+pub(super) fn sample_tokens(wanted: Option<u32>) -> u32 {
+    wanted.unwrap_or(SAMPLE_TOKENS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Said, String> {
+        serde_json::from_str(line).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn words_are_few_and_mostly_optional() {
+        let done = |text: Option<&str>, data| Said::Done { text: text.map(Into::into), data };
+        assert_eq!(read(r#"{"type":"done"}"#), Ok(done(None, None)));
+        assert_eq!(
+            read(r#"{"type":"done","text":"hi","data":null}"#),
+            Ok(done(Some("hi"), Some(Value::Null)))
+        );
+        let progress = Said::Progress { done: 3.0, total: Some(4.0), text: String::new() };
+        assert_eq!(read(r#"{"type":"progress","done":3,"total":4}"#), Ok(progress));
+        assert_eq!(
+            read(r#"{"type":"log","text":"x"}"#),
+            Ok(Said::Log { level: Level::Info, text: "x".into() })
+        );
+        assert_eq!(
+            read(r#"{"type":"sample","text":"x","maxTokens":5}"#),
+            Ok(Said::Sample { text: "x".into(), system: None, max_tokens: Some(5) })
+        );
+    }
+
+    #[test]
+    fn what_is_no_word_is_refused() {
+        let check = |line: &str, words: &str| {
+            let why = read(line).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        };
+        check("hello", "expected value");
+        check(r#"{"text":"hi"}"#, "missing field `type`");
+        check(r#"{"type":"dun"}"#, "unknown variant `dun`");
+        check(r#"{"type":"done","txt":"hi"}"#, "unknown field `txt`");
+        check(r#"{"type":"artifact","mediatype":"x"}"#, "unknown field `mediatype`");
+        check(r#"{"type":"step"}"#, "missing field `name`");
+    }
+
+    #[test]
+    fn an_artifact_has_one_content_and_goes_on_only_if_it_says_so() {
+        let mut written = vec![];
+        let mut chunk = |line: &str| match read(line) {
+            Ok(Said::Artifact(piece)) => piece.chunk(&mut written).map(|_| ()).map_err(|e| e.to_string()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(chunk(r#"{"type":"artifact","id":"a","text":"x","last":false}"#), Ok(()));
+        assert_eq!(chunk(r#"{"type":"artifact","id":"a","text":"y","append":true}"#), Ok(()));
+        assert!(chunk(r#"{"type":"artifact","id":"a","text":"y"}"#).unwrap_err().contains("append"));
+        assert!(chunk(r#"{"type":"artifact","id":"b"}"#).unwrap_err().contains("one of"));
+        assert!(chunk(r#"{"type":"artifact","id":"b","text":"x","data":1}"#).unwrap_err().contains("one of"));
+        assert!(chunk(r#"{"type":"artifact","id":"b","file":"?"}"#).unwrap_err().contains("base64"));
+    }
+}

@@ -1,0 +1,199 @@
+//! Agents that stand for somebody elsewhere: an A2A agent, or an MCP server whose tools are the agent's skills.
+//!
+//! Both stand on a [`Peer`], so that there is one durable way to call, to follow, to ask and to stop (`run.rs`).
+//! `profile.rs` says how the agent presents itself, `watch.rs` notices when that changes, `choose.rs` finds out
+//! which tool a message means, `pool.rs` keeps calls alive whose task waits for an answer.
+
+mod artifacts;
+mod choose;
+mod form;
+mod pool;
+mod profile;
+mod run;
+mod turn;
+mod watch;
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use nuncio_client::{
+    a2a::{A2aOptions, A2aPeer},
+    auth::{Authorizer, Bearer},
+    mcp::{McpOptions, McpPeer},
+    peer::{Offer, Peer, Protocol},
+};
+use nuncio_engine::{Agent, AgentError, Outcome, Probe, Profile, TaskContext};
+use nuncio_wire::{a2a::Dialect, mcp::Version};
+
+use super::{
+    AgentSpec, Made, SpecError,
+    spec::{A2aSpec, Lost, McpSpec},
+};
+
+/// How long others may be away.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// How long it is tried to begin a call, before the task fails.
+    pub begin: Duration,
+    /// How long it is tried to go on with one.
+    pub resume: Duration,
+    /// How soon it is tried again, at first.
+    pub again: Duration,
+    /// How often it is looked what is offered, where nobody tells.
+    pub look: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            begin: Duration::from_secs(20),
+            resume: Duration::from_secs(300),
+            again: Duration::from_millis(200),
+            look: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What a remote agent is made of.
+pub struct Remote {
+    /// Who does the work.
+    pub peer: Arc<dyn Peer>,
+    /// What becomes of a call that was lost.
+    pub lost: Lost,
+    /// Tools that are offered; empty: all.
+    pub tools: Vec<String>,
+    /// How long others may be away.
+    pub patience: Patience,
+}
+
+impl Remote {
+    /// An agent that stands for this peer.
+    pub fn new(peer: Arc<dyn Peer>) -> Self {
+        Self { peer, lost: Lost::default(), tools: vec![], patience: Patience::default() }
+    }
+
+    /// The agent of that table over this peer.
+    pub fn make(self, spec: &AgentSpec) -> Made {
+        let there = Arc::new(There { remote: self, spec: spec.clone(), offers: RwLock::default() });
+        let agent = Arc::new(RemoteAgent::new(Arc::clone(&there)));
+        Made { living: Some(Arc::new(watch::Watch::new(there, agent.profile()))), agent }
+    }
+}
+
+/// An agent of kind `a2a`.
+pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<Made, SpecError> {
+    let dialect = match own.dialect.as_deref() {
+        None => None,
+        Some(version) => match Dialect::from_version(version) {
+            Some(dialect) => Some(dialect),
+            None => return Err(spec.wrong("dialect", format!("expected 1.0, 0.3 or 0.1, not {version:?}"))),
+        },
+    };
+    let options = A2aOptions {
+        authorizer: authorizer(own.token.as_ref()),
+        dialect,
+        whole_server: false,
+        ..A2aOptions::default()
+    };
+    let peer = Arc::new(A2aPeer::new(own.url.clone(), options));
+    Ok(Remote { lost: own.lost, ..Remote::new(peer) }.make(spec))
+}
+
+/// An agent of kind `mcp`.
+pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
+    let place = own.place().map_err(|why| spec.wrong("command", why))?;
+    let version = match own.revision.as_deref() {
+        None => None,
+        Some(revision) => match Version::parse(revision) {
+            Some(version) => Some(version),
+            None => {
+                let known: Vec<_> = Version::ALL.iter().map(|version| version.name()).collect();
+                let why = format!("expected one of {}, not {revision:?}", known.join(", "));
+                return Err(spec.wrong("revision", why));
+            }
+        },
+    };
+    let authorizer = authorizer(own.token.as_ref());
+    let peer = Arc::new(McpPeer::new(place, McpOptions { version, authorizer, ..McpOptions::default() }));
+    Ok(Remote { lost: own.lost, tools: own.tools.clone(), ..Remote::new(peer) }.make(spec))
+}
+
+fn authorizer(token: Option<&String>) -> Option<Arc<dyn Authorizer>> {
+    token.map(|token| Arc::new(Bearer(token.clone())) as Arc<dyn Authorizer>)
+}
+
+/// The other side, and what is known of it.
+struct There {
+    remote: Remote,
+    spec: AgentSpec,
+    /// What it offered when it was last looked.
+    offers: RwLock<Option<Arc<[Offer]>>>,
+}
+
+impl There {
+    fn peer(&self) -> &Arc<dyn Peer> {
+        &self.remote.peer
+    }
+
+    fn known(&self) -> Option<Arc<[Offer]>> {
+        self.offers.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What it offers now, as far as the table lets it.
+    async fn look(&self) -> Result<Arc<[Offer]>, nuncio_client::peer::PeerError> {
+        let tools = &self.remote.tools;
+        let offers = self.peer().offers().await?;
+        let allowed = offers.into_iter().filter(|offer| tools.is_empty() || tools.contains(&offer.name));
+        let offers: Arc<[Offer]> = allowed.collect();
+        *self.offers.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&offers));
+        Ok(offers)
+    }
+
+    fn has_tools(&self) -> bool {
+        self.peer().protocol() == Protocol::Mcp
+    }
+}
+
+/// An agent that stands for somebody elsewhere, as that one presented itself when it was made.
+struct RemoteAgent {
+    there: Arc<There>,
+    profile: Profile,
+}
+
+impl RemoteAgent {
+    fn new(there: Arc<There>) -> Self {
+        let profile = profile::of(&there.spec, there.has_tools(), there.known().as_deref());
+        Self { there, profile }
+    }
+}
+
+#[async_trait]
+impl Agent for RemoteAgent {
+    fn profile(&self) -> Profile {
+        self.profile.clone()
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        run::run(&self.there, &cx).await
+    }
+
+    fn probe(&self) -> Option<Arc<dyn Probe>> {
+        Some(Arc::new(Looks(Arc::clone(self.there.peer()))))
+    }
+
+    fn works_elsewhere(&self) -> bool {
+        true
+    }
+}
+
+struct Looks(Arc<dyn Peer>);
+
+#[async_trait]
+impl Probe for Looks {
+    async fn look(&self) -> Result<(), String> {
+        self.0.look().await.map_err(|error| error.to_string())
+    }
+}

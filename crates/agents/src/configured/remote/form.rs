@@ -1,0 +1,171 @@
+//! What the other side asks, put as a question here.
+//!
+//! Forms here are flat objects of primitives. What is not flat is asked for as a text of JSON, and read back.
+
+use nuncio_engine::{
+    AgentError, Answer, TaskContext,
+    question::{Ask, Question},
+    surface::Shape,
+};
+use serde_json::{Map, Value, json};
+
+/// What a property of a form may say beside its type.
+const WORDS: [&str; 13] = [
+    "title",
+    "description",
+    "enum",
+    "enumNames",
+    "const",
+    "oneOf",
+    "default",
+    "format",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+];
+
+/// Puts a question and gives its answer, of the shape that the other side asked for.
+pub(super) async fn put(cx: &TaskContext, question: &Question) -> Result<Answer, AgentError> {
+    match &question.ask {
+        Ask::Form { schema } => ask(cx, &question.text, schema).await,
+        Ask::Sample { system, max_tokens } => cx.sample(&question.text, system.clone(), *max_tokens).await,
+        Ask::Authorization { url } => cx.authorize(&question.text, url).await,
+    }
+}
+
+/// Asks for an object of that shape, flat or not.
+pub(super) async fn ask(cx: &TaskContext, text: &str, schema: &Value) -> Result<Answer, AgentError> {
+    let form = Form::of(schema);
+    let mut words = text.to_owned();
+    loop {
+        match cx.ask(&words, form.schema.clone()).await? {
+            Answer::Accept(data) => match form.read(data) {
+                Ok(data) => return Ok(Answer::Accept(data)),
+                Err(why) => words = format!("{text} ({why})"),
+            },
+            other => return Ok(other),
+        }
+    }
+}
+
+/// A form that can be asked anywhere.
+struct Form {
+    schema: Value,
+    /// Properties that are asked for as a text of JSON.
+    texts: Vec<String>,
+}
+
+impl Form {
+    fn of(schema: &Value) -> Self {
+        let nothing = Map::new();
+        let asked = schema["properties"].as_object().unwrap_or(&nothing);
+        let is_flat = schema["type"] == "object"
+            && schema["properties"].is_object()
+            && asked
+                .values()
+                .all(|property| primitive(property).is_some_and(|kind| property["type"] == kind));
+        if is_flat && Shape::compile(schema).is_ok() {
+            return Self { schema: schema.clone(), texts: vec![] };
+        }
+        let mut texts = vec![];
+        let mut properties = Map::new();
+        for (name, property) in asked {
+            let flat = match primitive(property) {
+                Some(kind) => spoken(property, kind),
+                None => {
+                    texts.push(name.clone());
+                    as_text(property)
+                }
+            };
+            properties.insert(name.clone(), flat);
+        }
+        let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let required: Vec<&str> = required.filter(|name| properties.contains_key(*name)).collect();
+        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        Self { schema, texts }
+    }
+
+    /// An answer, with the texts read.
+    fn read(&self, mut data: Value) -> Result<Value, String> {
+        for name in &self.texts {
+            let Some(member) = data.get_mut(name) else { continue };
+            if let Value::String(text) = member {
+                *member =
+                    serde_json::from_str(text).map_err(|error| format!("{name}: expected JSON: {error}"))?;
+            }
+        }
+        Ok(data)
+    }
+}
+
+/// The type of a property that is a primitive.
+fn primitive(property: &Value) -> Option<&str> {
+    let is_primitive = |kind: &&str| matches!(*kind, "string" | "number" | "integer" | "boolean");
+    match &property["type"] {
+        Value::String(kind) => Some(kind.as_str()).filter(is_primitive),
+        // `["string", "null"]`: whoever has nothing to say leaves it out.
+        Value::Array(kinds) => {
+            let mut kinds = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null");
+            let (only, more) = (kinds.next()?, kinds.next());
+            Some(only).filter(|kind| more.is_none() && is_primitive(kind))
+        }
+        _ => {
+            let words = property["enum"].as_array()?;
+            words.iter().all(Value::is_string).then_some("string")
+        }
+    }
+}
+
+/// A primitive property, with what it says of itself.
+fn spoken(property: &Value, kind: &str) -> Value {
+    let mut flat = Map::from_iter([("type".to_owned(), Value::from(kind))]);
+    for word in WORDS {
+        if let Some(value) = property.get(word).filter(|value| !value.is_null()) {
+            flat.insert(word.to_owned(), value.clone());
+        }
+    }
+    let flat = Value::Object(flat);
+    match Shape::compile(&flat) {
+        Ok(_) => flat,
+        Err(_) => json!({ "type": kind }),
+    }
+}
+
+fn as_text(property: &Value) -> Value {
+    let what = property["description"].as_str().unwrap_or_default();
+    let kind = property["type"].as_str().unwrap_or("value");
+    let description = format!("{what} (JSON: an {kind})").trim_start().to_owned();
+    json!({ "type": "string", "description": description })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flat_form_stays_as_it_is() {
+        let schema = json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 1 } }, "required": ["n"], "title": "t" });
+        assert_eq!(Form::of(&schema).schema, schema);
+    }
+
+    #[test]
+    fn what_is_not_flat_is_a_text_of_json() {
+        let form = Form::of(&json!({
+            "type": "object",
+            "properties": {
+                "tags": { "type": "array", "items": { "type": "string" }, "description": "Some words." },
+                "kind": { "enum": ["a", "b"] },
+                "size": { "type": ["integer", "null"] },
+            },
+            "required": ["tags"],
+        }));
+        assert_eq!(form.schema["properties"]["tags"]["description"], "Some words. (JSON: an array)");
+        assert_eq!(form.schema["properties"]["kind"], json!({ "type": "string", "enum": ["a", "b"] }));
+        assert_eq!(form.schema["properties"]["size"]["type"], "integer");
+        let read = form.read(json!({ "tags": "[\"x\"]", "size": 3 }));
+        assert_eq!(read, Ok(json!({ "tags": ["x"], "size": 3 })));
+        assert!(form.read(json!({ "tags": "x, y" })).unwrap_err().starts_with("tags: expected JSON"));
+    }
+}

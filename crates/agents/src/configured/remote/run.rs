@@ -1,0 +1,254 @@
+//! A task that is done elsewhere, from its first call to its end, through restarts of both sides.
+//!
+//! `begin` journals what leads back to the call, each `follow` how one turn of it ended. What is asked there is asked
+//! here. A call to which there is no way back is made again, if the table says so, and what was answered before is
+//! answered from the journal.
+
+use std::collections::VecDeque;
+
+use nuncio_client::peer::{Call, Ended, Handle, Happened, PeerError};
+use nuncio_engine::{
+    AgentError, Answer, Message, Outcome, Part, Role, TaskContext, question::Question, task::State,
+};
+
+use super::{
+    There,
+    choose::{self, Chosen},
+    form, pool,
+    pool::Live,
+    turn::{self, Begun, From, Job, Turn},
+};
+use crate::configured::spec::Lost;
+
+/// How often a call is made for one task.
+const MOST_CALLS: u32 = 5;
+
+/// Works on one task to its end.
+pub(super) async fn run(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
+    let outcome = work(there, cx).await;
+    // It has ended: nobody comes back for what still waits.
+    drop(pool::take(cx.task_id(), None));
+    outcome
+}
+
+async fn work(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
+    let job = match there.has_tools() {
+        false => whole(cx),
+        true => match choose::decide(there, cx).await? {
+            Ok(chosen) => tool(cx, chosen),
+            Err(outcome) => return Ok(outcome),
+        },
+    };
+    let mut given = Given::default();
+    let mut lost = String::new();
+    for nth in 1..=MOST_CALLS {
+        match (Attempt { there, cx, job: &job, nth }).make(&mut given).await? {
+            End::Outcome(outcome) => return Ok(outcome),
+            End::Lost { why, again: true } => lost = why,
+            End::Lost { why, again: false } => {
+                return Ok(Outcome::failed(format!("the call was lost and is not made again: {why}")));
+            }
+        }
+        given.begin_again();
+    }
+    Ok(Outcome::failed(format!("the call was lost {MOST_CALLS} times: {lost}")))
+}
+
+/// The message as it came, under a name that is the same whenever this call is begun.
+fn whole(cx: &TaskContext) -> Job {
+    let mut input = cx.input().clone();
+    input.id = name(cx);
+    // They name tasks of this server.
+    input.reference_task_ids = vec![];
+    let context = Some(cx.context_id().to_owned());
+    Job { offer: None, input, context, trace: Some(cx.trace().header()) }
+}
+
+fn tool(cx: &TaskContext, chosen: Chosen) -> Job {
+    let input = Message::of(name(cx), Role::User, vec![Part::data(chosen.arguments.into())]);
+    Job { offer: Some(chosen.tool), input, context: None, trace: Some(cx.trace().header()) }
+}
+
+fn name(cx: &TaskContext) -> String {
+    format!("nuncio-{}", cx.task_id())
+}
+
+/// One try at the call.
+struct Attempt<'a> {
+    there: &'a There,
+    cx: &'a TaskContext,
+    job: &'a Job,
+    nth: u32,
+}
+
+/// What came of it.
+enum End {
+    Outcome(Outcome),
+    /// There is no way back to it; whether it may be made again.
+    Lost {
+        why: String,
+        again: bool,
+    },
+}
+
+impl Attempt<'_> {
+    async fn make(&self, given: &mut Given) -> Result<End, AgentError> {
+        let mut live = None;
+        let (mut handle, idempotent) = match self.begin(&mut live).await? {
+            Begun::Live { handle, idempotent } => (handle, idempotent),
+            Begun::Lost { why, idempotent } => return Ok(self.lost(why, idempotent)),
+            Begun::Refused(why) => return Ok(End::Outcome(Outcome::rejected(why))),
+            Begun::Away(why) => return Err(AgentError::Unreachable(why)),
+        };
+        let (mut open, mut said, mut answer) = (vec![], 0, None);
+        loop {
+            let from = From { handle: handle.clone(), open, said, answer: answer.take() };
+            let turn = self.follow(from, &mut live).await?;
+            match turn {
+                Turn::Ended { state, message } => return Ok(End::Outcome(outcome(state, message))),
+                Turn::Lost(why) => return Ok(self.lost(why, idempotent)),
+                Turn::Failed(why) => return Ok(End::Outcome(Outcome::failed(why))),
+                Turn::Asks { question, handle: kept, open: left, said: words } => {
+                    (handle, open, said) = (kept, left, words);
+                    let reply = match given.before(&question) {
+                        Some(reply) => reply,
+                        None => match self.ask(&question, &mut live).await {
+                            Err(AgentError::Canceled) => return self.stop(live, handle.as_ref()).await,
+                            answered => answered?,
+                        },
+                    };
+                    given.now.push_back((question.clone(), reply.clone()));
+                    answer = Some((question, reply));
+                }
+            }
+        }
+    }
+
+    async fn begin(&self, live: &mut Option<Live>) -> Result<Begun, AgentError> {
+        let mut first = true;
+        if self.there.remote.lost != Lost::Again {
+            // Written before anybody is called: whoever finds it after a restart does not know what came of it.
+            first = false;
+            self.cx
+                .step(&self.named("intend"), async |_| {
+                    first = true;
+                    Ok(())
+                })
+                .await?;
+        }
+        let begin = async |step: nuncio_engine::StepContext| {
+            if !first {
+                let why = "this server stopped while it began the call".to_owned();
+                let offers = turn::offers(self.there, &step).await?.unwrap_or_default();
+                let mut offers = offers.iter();
+                let idempotent = match &self.job.offer {
+                    Some(name) => offers.any(|offer| offer.name == *name && offer.idempotent),
+                    None => offers.next().is_some_and(|offer| offer.idempotent),
+                };
+                return Ok(Begun::Lost { why, idempotent });
+            }
+            let (begun, call) = turn::begin(self.there, &step, self.job).await?;
+            *live = call;
+            Ok(begun)
+        };
+        self.cx.step(&self.named("begin"), begin).await
+    }
+
+    async fn follow(&self, from: From, live: &mut Option<Live>) -> Result<Turn, AgentError> {
+        let follow = async |step| turn::follow(self.there, &step, from, live).await;
+        self.cx.step(&self.named("follow"), follow).await
+    }
+
+    /// Puts a question; the call waits beside the task meanwhile, which may be let go.
+    async fn ask(&self, question: &Question, live: &mut Option<Live>) -> Result<Answer, AgentError> {
+        let task = self.cx.task_id();
+        if let Some(live) = live.take() {
+            pool::keep(task, self.nth, live);
+        }
+        let answered = form::put(self.cx, question).await;
+        *live = pool::take(task, Some(self.nth));
+        answered
+    }
+
+    /// The task was canceled while it waited: so is the call. How that ends there is how it ends here.
+    async fn stop(&self, live: Option<Live>, handle: Option<&Handle>) -> Result<End, AgentError> {
+        let waited = match live {
+            Some(live) => stopped(live.call).await,
+            None => Err(PeerError::Gone("the call is not here".into())),
+        };
+        let ended = match (waited, handle) {
+            (Err(_), Some(handle)) => match self.there.peer().resume(handle).await {
+                Ok(call) => stopped(call).await,
+                Err(error) => Err(error),
+            },
+            (waited, _) => waited,
+        };
+        match ended {
+            Ok(ended) => Ok(End::Outcome(outcome(ended.state, ended.message))),
+            Err(error) => {
+                tracing::warn!(task = %self.cx.task_id(), %error, "the other side could not be told to stop");
+                Err(AgentError::Canceled)
+            }
+        }
+    }
+
+    fn lost(&self, why: String, idempotent: bool) -> End {
+        let again = match self.there.remote.lost {
+            Lost::Again => true,
+            Lost::Safe => idempotent,
+            Lost::Fail => false,
+        };
+        End::Lost { why, again }
+    }
+
+    fn named(&self, step: &str) -> String {
+        if self.nth == 1 { step.to_owned() } else { format!("{step}:{}", self.nth) }
+    }
+}
+
+/// Stops a call and waits for its end.
+async fn stopped(mut call: Call) -> Result<Ended, PeerError> {
+    call.cancel().await?;
+    loop {
+        if let Happened::Ended(ended) = call.next().await? {
+            return Ok(ended);
+        }
+    }
+}
+
+/// What was asked and answered: in the calls before this one, as far as it asks the same again, and in this one.
+#[derive(Default)]
+struct Given {
+    before: VecDeque<(Question, Answer)>,
+    now: VecDeque<(Question, Answer)>,
+}
+
+impl Given {
+    /// The answer that was given before to the same question at the same place.
+    fn before(&mut self, question: &Question) -> Option<Answer> {
+        let (asked, answer) = self.before.pop_front()?;
+        if asked.text == question.text && asked.ask == question.ask {
+            return Some(answer);
+        }
+        // It went another way: what followed there does not count here.
+        self.before.clear();
+        None
+    }
+
+    fn begin_again(&mut self) {
+        self.before = std::mem::take(&mut self.now);
+    }
+}
+
+/// The end of a call as the end of a task.
+fn outcome(state: State, message: Option<Message>) -> Outcome {
+    let words = message.as_ref().map(Message::joined_text).filter(|words| !words.is_empty());
+    match state {
+        State::Completed => Outcome::Completed(message),
+        State::Rejected => {
+            Outcome::Rejected(words.unwrap_or_else(|| "the other side did not take it".into()))
+        }
+        State::Canceled => Outcome::Canceled(words),
+        _ => Outcome::Failed(words.unwrap_or_else(|| "it failed on the other side, without a word".into())),
+    }
+}

@@ -1,0 +1,354 @@
+//! One turn of a call: from its beginning, or from an answer, until the other side ends or asks. Each is the body of
+//! a step, so it may be done again from where it began.
+
+use std::time::Duration;
+
+use nuncio_client::peer::{Begin, Ended, Handle, Happened, Offer, PeerError};
+use nuncio_engine::{
+    AgentError, Answer, Level, Message, StepContext, event::ArtifactChunk, question::Question, task::State,
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{There, artifacts::Artifacts, pool::Live};
+
+/// The longest wait between two tries.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// What is asked of the other side.
+pub(super) struct Job {
+    /// What is called; `None`: the only thing that is offered.
+    pub(super) offer: Option<String>,
+    pub(super) input: Message,
+    pub(super) context: Option<String>,
+    pub(super) trace: Option<String>,
+}
+
+/// How a call began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Begun {
+    /// It goes on. Without a handle there is no way back to it.
+    Live { handle: Option<Handle>, idempotent: bool },
+    /// Whether it was taken is not known.
+    Lost { why: String, idempotent: bool },
+    /// What was said is not taken.
+    Refused(String),
+    /// Nobody can be reached there.
+    Away(String),
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Turn {
+    /// It is over.
+    Ended { state: State, message: Option<Message> },
+    /// It wants to know something.
+    Asks { question: Question, handle: Option<Handle>, open: Vec<ArtifactChunk>, said: u32 },
+    /// There is no way back to the call.
+    Lost(String),
+    /// The other side cannot be reached any more, or not be understood.
+    Failed(String),
+}
+
+/// Where a turn goes on.
+pub(super) struct From {
+    pub(super) handle: Option<Handle>,
+    pub(super) open: Vec<ArtifactChunk>,
+    /// How often there were words without figures.
+    pub(super) said: u32,
+    /// What the call asked last, with the answer.
+    pub(super) answer: Option<(Question, Answer)>,
+}
+
+/// What the other side offers, known or looked for. `Err`: it cannot be seen.
+pub(super) async fn offers(
+    there: &There,
+    step: &StepContext,
+) -> Result<Result<std::sync::Arc<[Offer]>, String>, AgentError> {
+    if let Some(known) = there.known() {
+        return Ok(Ok(known));
+    }
+    let mut tries = Tries::new(there, there.remote.patience.begin);
+    loop {
+        match there.look().await {
+            Ok(offers) => return Ok(Ok(offers)),
+            Err(error) if !tries.again(step, &error).await? => return Ok(Err(error.to_string())),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Begins a call. The live one stands beside what is kept of it.
+pub(super) async fn begin(
+    there: &There,
+    step: &StepContext,
+    job: &Job,
+) -> Result<(Begun, Option<Live>), AgentError> {
+    let offers = match offers(there, step).await? {
+        Ok(offers) => offers,
+        Err(why) => return Ok((Begun::Away(why), None)),
+    };
+    let offer = match &job.offer {
+        Some(name) => offers.iter().find(|offer| offer.name == *name),
+        None => offers.first(),
+    };
+    let name = offer.map(|offer| offer.name.clone()).or(job.offer.clone()).unwrap_or_default();
+    let idempotent = offer.is_some_and(|offer| offer.idempotent);
+    let mut tries = Tries::new(there, there.remote.patience.begin);
+    let mut context = job.context.clone();
+    loop {
+        let begin = Begin {
+            offer: name.clone(),
+            input: job.input.clone(),
+            context: context.clone(),
+            trace: job.trace.clone(),
+        };
+        let error = match first(there, step, begin).await {
+            Ok((live, handle)) => return Ok((Begun::Live { handle, idempotent }, Some(live))),
+            Err(error) => error,
+        };
+        if error.is_passing() && tries.again(step, &error).await? {
+            continue;
+        }
+        let begun = match error {
+            // Not everybody lets others name the conversation.
+            PeerError::Refused(_) if context.take().is_some() => continue,
+            PeerError::Refused(why) => Begun::Refused(why),
+            PeerError::Cut(why) => Begun::Lost { why, idempotent },
+            other => Begun::Away(other.to_string()),
+        };
+        return Ok((begun, None));
+    }
+}
+
+/// Begins, and waits for the first thing that happens: what leads back to the call, where there is such a thing.
+async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live, Option<Handle>), PeerError> {
+    let mut live = Live::new(there.peer().begin(begin).await?);
+    let happened = tokio::select! {
+        happened = live.call.next() => happened?,
+        // The turn that follows stops it.
+        () = step.canceled() => return Ok((live, None)),
+    };
+    match happened {
+        Happened::Kept(handle) => Ok((live, Some(handle))),
+        other => {
+            live.ahead.push_back(other);
+            Ok((live, None))
+        }
+    }
+}
+
+/// Follows a call until it ends or asks. `live` is the call, where this process has it; what asks stays in it.
+pub(super) async fn follow(
+    there: &There,
+    step: &StepContext,
+    from: From,
+    live: &mut Option<Live>,
+) -> Result<Turn, AgentError> {
+    let mut turn = Following {
+        there,
+        step,
+        handle: from.handle,
+        artifacts: Artifacts::after(from.open),
+        said: from.said,
+        has_figures: false,
+        answer: from.answer,
+        answered: None,
+        told: false,
+    };
+    let mut tries = Tries::new(there, there.remote.patience.resume);
+    loop {
+        if live.is_none() {
+            *live = match turn.resume().await {
+                Ok(live) => Some(live),
+                Err(error) if error.is_passing() && tries.again(step, &error).await? => continue,
+                Err(error) => return Ok(turn.without(&error)),
+            };
+        }
+        let Some(call) = live.as_mut() else { continue };
+        match turn.go_on(call).await? {
+            Ok(ended) => return Ok(ended),
+            Err(error) => {
+                // What broke off here may go on there.
+                *live = None;
+                let cut = matches!(error, PeerError::Cut(_)) || error.is_passing();
+                if turn.handle.is_none() || !cut || !tries.again(step, &error).await? {
+                    return Ok(turn.without(&error));
+                }
+            }
+        }
+    }
+}
+
+/// A turn that goes on.
+struct Following<'a> {
+    there: &'a There,
+    step: &'a StepContext,
+    handle: Option<Handle>,
+    artifacts: Artifacts,
+    said: u32,
+    has_figures: bool,
+    /// An answer that is to be given, with its question.
+    answer: Option<(Question, Answer)>,
+    /// The question that was answered in this turn. It may be told once more.
+    answered: Option<String>,
+    /// Whether the other side was told to stop.
+    told: bool,
+}
+
+impl Following<'_> {
+    async fn resume(&self) -> Result<Live, PeerError> {
+        let Some(handle) = &self.handle else {
+            return Err(PeerError::Gone("the call went with the process that made it".into()));
+        };
+        self.there.peer().resume(handle).await.map(Live::new)
+    }
+
+    /// What a call comes to that cannot be followed.
+    fn without(&self, error: &PeerError) -> Turn {
+        match error {
+            PeerError::Gone(_) | PeerError::Cut(_) => Turn::Lost(error.to_string()),
+            other => Turn::Failed(other.to_string()),
+        }
+    }
+
+    /// Follows the call as long as it can be followed.
+    async fn go_on(&mut self, live: &mut Live) -> Result<Result<Turn, PeerError>, AgentError> {
+        if let Some((question, answer)) = self.answer.clone() {
+            match live.call.answer(&question.id, answer).await {
+                Ok(()) => (self.answer, self.answered) = (None, Some(question.id)),
+                Err(PeerError::Refused(why)) => return Ok(Ok(self.ask_again(question, &why))),
+                // It does not ask that yet, or not any more: what follows says it.
+                Err(PeerError::Gone(_)) => {}
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        loop {
+            let happened = match live.ahead.pop_front() {
+                Some(happened) => happened,
+                None => tokio::select! {
+                    happened = live.call.next() => match happened {
+                        Ok(happened) => happened,
+                        Err(error) => return Ok(Err(error)),
+                    },
+                    () = self.step.canceled(), if !self.told => {
+                        self.told = true;
+                        if let Err(error) = live.call.cancel().await {
+                            tracing::debug!(%error, "the other side could not be told to stop");
+                            return Err(AgentError::Canceled);
+                        }
+                        continue;
+                    }
+                },
+            };
+            if let Some(turn) = self.take(live, happened).await? {
+                return Ok(turn);
+            }
+        }
+    }
+
+    /// Says here what happened there. `Some`: with that the turn ends.
+    async fn take(
+        &mut self,
+        live: &Live,
+        happened: Happened,
+    ) -> Result<Option<Result<Turn, PeerError>>, AgentError> {
+        match happened {
+            Happened::Kept(handle) => self.handle = Some(handle),
+            Happened::Progress(progress) => {
+                self.has_figures = true;
+                self.step.progress(progress.done, progress.total, progress.text.unwrap_or_default()).await?;
+            }
+            Happened::Log(line) => self.step.log(line.level, line.text).await?,
+            Happened::Artifact(chunk) => self.step.artifact(self.artifacts.take(chunk)).await?,
+            Happened::Said(message) => self.say(&message).await?,
+            Happened::Settled(question) => {
+                self.answer.take_if(|(asked, _)| asked.id == question);
+            }
+            Happened::Asks(question) if self.answered.as_ref() == Some(&question.id) => {}
+            Happened::Asks(question) => match self.answer.take() {
+                Some((asked, answer)) if is_same(&asked, &question) => {
+                    match live.call.answer(&question.id, answer.clone()).await {
+                        Ok(()) => self.answered = Some(question.id),
+                        Err(PeerError::Refused(why)) => return Ok(Some(Ok(self.ask_again(question, &why)))),
+                        Err(PeerError::Gone(_)) => {}
+                        Err(error) => {
+                            self.answer = Some((asked, answer));
+                            return Ok(Some(Err(error)));
+                        }
+                    }
+                }
+                _ => return Ok(Some(Ok(self.asks(question)))),
+            },
+            Happened::Ended(Ended { state, message }) => {
+                let state = if state.is_terminal() { state } else { State::Failed };
+                return Ok(Some(Ok(Turn::Ended { state, message })));
+            }
+        }
+        Ok(None)
+    }
+
+    fn asks(&mut self, question: Question) -> Turn {
+        let open = std::mem::take(&mut self.artifacts).open();
+        Turn::Asks { question, handle: self.handle.clone(), open, said: self.said }
+    }
+
+    /// The answer was not taken over there: whoever gave it is told why, and asked again.
+    fn ask_again(&mut self, question: Question, why: &str) -> Turn {
+        let text = match question.text.split_once(REFUSED) {
+            Some((text, _)) => format!("{text}{REFUSED}{why})"),
+            None => format!("{}{REFUSED}{why})", question.text),
+        };
+        self.asks(Question { text, ..question })
+    }
+
+    /// Words on the way are progress; beside figures they are lines of the log.
+    async fn say(&mut self, message: &Message) -> Result<(), AgentError> {
+        let text = message.joined_text();
+        if text.is_empty() {
+            return Ok(());
+        }
+        if self.has_figures {
+            return self.step.log(Level::Info, text).await;
+        }
+        self.said += 1;
+        self.step.progress(f64::from(self.said), None, text).await
+    }
+}
+
+/// What stands before the reason for which an answer was not taken.
+const REFUSED: &str = " (the last answer was not taken: ";
+
+fn is_same(one: &Question, other: &Question) -> bool {
+    one.id == other.id || (one.text == other.text && one.ask == other.ask)
+}
+
+/// Tries, for so long, with growing pauses.
+struct Tries {
+    since: Option<Instant>,
+    limit: Duration,
+    pause: Duration,
+}
+
+impl Tries {
+    fn new(there: &There, limit: Duration) -> Self {
+        Self { since: None, limit, pause: there.remote.patience.again }
+    }
+
+    /// Waits, unless it has been tried for long enough or another try would not help.
+    async fn again(&mut self, step: &StepContext, error: &PeerError) -> Result<bool, AgentError> {
+        let asked = match error {
+            PeerError::Unreachable { .. } | PeerError::Cut(_) => None,
+            PeerError::Busy { retry_after, .. } => *retry_after,
+            _ => return Ok(false),
+        };
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let pause = asked.unwrap_or(self.pause);
+        if since.elapsed() + pause > self.limit {
+            return Ok(false);
+        }
+        step.sleep(pause).await?;
+        self.pause = (self.pause * 2).min(LONGEST_WAIT);
+        Ok(true)
+    }
+}

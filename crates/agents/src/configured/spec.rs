@@ -1,0 +1,520 @@
+//! What a table `[[agent]]` says: what all kinds have in common, and what belongs to one kind.
+//!
+//! A key that means nothing is an error, because a limit that somebody believes to be set is worse than none. A
+//! text may name a variable of the environment, `${NAME}`, so that secrets stay out of the file.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+
+use nuncio_client::peer::{Place, Program};
+use nuncio_engine::{Profile, Skill};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::{Map, Value};
+use url::Url;
+
+/// A table that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("agent {agent:?}: {key}: {why}")]
+pub struct SpecError {
+    /// The agent's name, as far as it has one.
+    pub agent: String,
+    /// The key.
+    pub key: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// What a table says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentSpec {
+    /// The agent's name.
+    pub name: String,
+    /// What it does; what the other side says, where there is one and this is missing.
+    pub description: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// What it is good at.
+    pub skills: Vec<SkillSpec>,
+    /// What structured input has to satisfy.
+    pub input_schema: Option<Value>,
+    /// How long it may run, waiting not counted.
+    pub time_limit: Option<Duration>,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// A skill, as a table says it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SkillSpec {
+    /// Unique within the agent.
+    pub id: String,
+    /// For people; the id if it is missing.
+    pub name: Option<String>,
+    /// What it does.
+    #[serde(default)]
+    pub description: String,
+    /// Words to find it by.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Things to say to it.
+    #[serde(default)]
+    pub examples: Vec<String>,
+}
+
+/// The kinds of agents.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// A program that speaks lines of JSON on its pipes.
+    Process(ProcessSpec),
+    /// An endpoint that takes POST requests.
+    Http(HttpSpec),
+    /// An MCP server.
+    Mcp(McpSpec),
+    /// Somebody's A2A agent.
+    A2a(A2aSpec),
+    /// A language model.
+    Llm(LlmSpec),
+}
+
+/// A program that speaks lines of JSON on its pipes, one process a task.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ProcessSpec {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// What it finds in its environment beside PATH, HOME, LANG and TMPDIR.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Where it starts; relative to the folder of the file.
+    #[serde(default)]
+    pub dir: Option<PathBuf>,
+    /// How often it is started again after it has crashed, for one task.
+    #[serde(default = "three")]
+    pub restarts: u32,
+    /// How long it has to end by itself after a cancel.
+    #[serde(default = "five_seconds", deserialize_with = "duration")]
+    pub grace: Duration,
+    /// What goes over its pipes.
+    #[serde(default)]
+    pub speaks: Speaks,
+    /// Processes of it at once; further tasks wait.
+    #[serde(default = "sixty_four")]
+    pub max_processes: usize,
+    /// Bytes of one line that it prints.
+    #[serde(default = "one_mebibyte")]
+    pub max_line_bytes: usize,
+    /// Lines that it prints, from its start to its end.
+    #[serde(default = "hundred_thousand")]
+    pub max_lines: u64,
+}
+
+/// What goes over a program's pipes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Speaks {
+    /// Lines of JSON, in both directions.
+    #[default]
+    Json,
+    /// Plain text: the input's text goes in, what is printed is the result, the exit code decides.
+    Lines,
+}
+
+/// An endpoint that takes POST requests.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HttpSpec {
+    /// Where.
+    pub url: Url,
+    /// Headers of every request.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// How long an answer may take, or the next piece of one that streams.
+    #[serde(default = "two_minutes", deserialize_with = "duration")]
+    pub timeout: Duration,
+    /// How often a request is made again that was not taken (429, 5xx, no connection).
+    #[serde(default = "three")]
+    pub retries: u32,
+    /// Bytes of an answer, all of a stream together.
+    #[serde(default = "sixteen_mebibytes")]
+    pub max_answer_bytes: usize,
+}
+
+/// An MCP server: a command or an address.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct McpSpec {
+    /// The program and its arguments.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// What it finds in its environment beside PATH, HOME, LANG and TMPDIR.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Where it starts; relative to the folder of the file.
+    #[serde(default)]
+    pub dir: Option<PathBuf>,
+    /// Where it is, if it is not a program.
+    #[serde(default)]
+    pub url: Option<Url>,
+    /// A bearer token.
+    #[serde(default)]
+    pub token: Option<String>,
+    /// Tools that are offered; empty: all.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    /// The revision to speak; missing: the newest that both know.
+    #[serde(default)]
+    pub revision: Option<String>,
+    /// What becomes of a call that was lost with its connection and cannot be taken up again.
+    #[serde(default)]
+    pub lost: Lost,
+}
+
+/// Somebody's A2A agent.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct A2aSpec {
+    /// The agent, or its card.
+    pub url: Url,
+    /// A bearer token.
+    #[serde(default)]
+    pub token: Option<String>,
+    /// The generation to speak: 1.0, 0.3 or 0.1; missing: what its card prefers.
+    #[serde(default)]
+    pub dialect: Option<String>,
+    /// What becomes of a call that was lost with its connection and cannot be taken up again.
+    #[serde(default)]
+    pub lost: Lost,
+}
+
+/// What becomes of a call that was lost with its connection and cannot be taken up again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lost {
+    /// It is made again: it may be carried out twice.
+    #[default]
+    Again,
+    /// It is made again if the other side says that twice is no more than once; else the task fails.
+    Safe,
+    /// The task fails.
+    Fail,
+}
+
+/// A language model.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LlmSpec {
+    /// openai (and whatever speaks like it), anthropic, gemini or ollama.
+    pub provider: String,
+    /// The model's name there.
+    pub model: String,
+    /// Where it is, if not where the provider is.
+    #[serde(default)]
+    pub base_url: Option<Url>,
+    /// The key. May be missing for ollama, and where base-url leads somewhere that wants none.
+    #[serde(default)]
+    pub api_key: Option<Secret>,
+    /// What it is told before anything else.
+    #[serde(default)]
+    pub system: Option<String>,
+    /// Agents of this server that it may call: a name, or `agent/skill` for one tool of an MCP server.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    /// A namespace of the memory bank that it may read and write.
+    #[serde(default)]
+    pub memory: Option<String>,
+    /// Tokens of one answer.
+    #[serde(default)]
+    pub max_tokens: Option<u32>,
+    /// How freely it answers.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+    /// Tokens of a task, in and out together.
+    #[serde(default = "hundred_thousand")]
+    pub budget_tokens: u64,
+    /// Calls of the model and of tools, of a task, each.
+    #[serde(default = "fifty")]
+    pub budget_calls: u32,
+    /// How long the model may take for a task, all its answers together; tools have limits of their own.
+    #[serde(default = "thirty_minutes", deserialize_with = "duration")]
+    pub budget_time: Duration,
+    /// How long one answer of the model may take.
+    #[serde(default = "two_minutes", deserialize_with = "duration")]
+    pub timeout: Duration,
+    /// How often a request is made again that was not taken (429, 5xx, no connection, a stream that was cut).
+    #[serde(default = "five")]
+    pub retries: u32,
+}
+
+/// A text that is shown to nobody.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("…")
+    }
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn five() -> u32 {
+    5
+}
+
+fn fifty() -> u32 {
+    50
+}
+
+fn one_mebibyte() -> usize {
+    1024 * 1024
+}
+
+fn sixteen_mebibytes() -> usize {
+    16 * 1024 * 1024
+}
+
+fn sixty_four() -> usize {
+    64
+}
+
+fn hundred_thousand() -> u64 {
+    100_000
+}
+
+fn five_seconds() -> Duration {
+    Duration::from_secs(5)
+}
+
+fn thirty_minutes() -> Duration {
+    Duration::from_secs(30 * 60)
+}
+
+fn two_minutes() -> Duration {
+    Duration::from_secs(120)
+}
+
+/// `500ms`, `30s`, `5m`, `2h`.
+fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_duration(&text).ok_or_else(|| {
+        serde::de::Error::custom(format!("expected a duration like 500ms, 30s, 5m or 2h, not {text:?}"))
+    })
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (count, unit) = text.split_at(at);
+    let count: u64 = count.parse().ok()?;
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    count.checked_mul(millis).filter(|millis| *millis > 0).map(Duration::from_millis)
+}
+
+/// What all kinds have in common.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Common {
+    description: Option<String>,
+    version: Option<String>,
+    #[serde(default)]
+    skills: Vec<SkillSpec>,
+    input_schema: Option<Value>,
+    #[serde(default, deserialize_with = "optional_duration")]
+    time_limit: Option<Duration>,
+}
+
+/// The keys that all kinds have in common, beside `name` and `kind`.
+pub const COMMON: [&str; 5] = ["description", "version", "skills", "input-schema", "time-limit"];
+
+fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    duration(from).map(Some)
+}
+
+impl AgentSpec {
+    /// Reads a table, with what `variable` says of the environment.
+    pub fn read(
+        table: &Map<String, Value>,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, SpecError> {
+        let mut table = table.clone();
+        let name = match table.remove("name") {
+            Some(Value::String(name)) => name,
+            _ => return Err(wrong("", "name", "is required, a text")),
+        };
+        let kind = match table.remove("kind") {
+            Some(Value::String(kind)) => kind,
+            _ => {
+                let why = "is required: process, http, mcp, a2a or llm";
+                return Err(wrong(&name, "kind", why));
+            }
+        };
+        for (key, value) in &mut table {
+            fill(value, variable).map_err(|why| wrong(&name, key, why))?;
+        }
+        let (common, own): (Map<String, Value>, Map<String, Value>) =
+            table.into_iter().partition(|(key, _)| COMMON.contains(&key.as_str()));
+        let Common { description, version, skills, input_schema, time_limit } = read(&name, common)?;
+        let kind = match kind.as_str() {
+            "process" => Kind::Process(read(&name, own)?),
+            "http" => Kind::Http(read(&name, own)?),
+            "mcp" => Kind::Mcp(read(&name, own)?),
+            "a2a" => Kind::A2a(read(&name, own)?),
+            "llm" => Kind::Llm(read(&name, own)?),
+            other => {
+                let why = format!("expected process, http, mcp, a2a or llm, not {other:?}");
+                return Err(wrong(&name, "kind", why));
+            }
+        };
+        Ok(Self { name, description, version, skills, input_schema, time_limit, kind })
+    }
+
+    /// How an agent of this table presents itself, where nobody elsewhere says more.
+    pub fn profile(&self, otherwise: &str) -> Profile {
+        let mut profile = Profile::new(&self.name, self.description.as_deref().unwrap_or(otherwise));
+        if let Some(version) = &self.version {
+            profile.version.clone_from(version);
+        }
+        if !self.skills.is_empty() {
+            profile.skills = self.skills.iter().map(SkillSpec::skill).collect();
+        }
+        profile.input_schema.clone_from(&self.input_schema);
+        profile.time_limit = self.time_limit;
+        profile
+    }
+
+    /// An error of this table.
+    pub fn wrong(&self, key: &str, why: impl Into<String>) -> SpecError {
+        wrong(&self.name, key, why)
+    }
+}
+
+impl SkillSpec {
+    fn skill(&self) -> Skill {
+        let name = self.name.as_deref().unwrap_or(&self.id);
+        let mut skill = Skill::new(&self.id, name, &self.description);
+        if !self.tags.is_empty() {
+            skill.tags.clone_from(&self.tags);
+        }
+        skill.examples.clone_from(&self.examples);
+        skill
+    }
+}
+
+impl McpSpec {
+    /// Where the server is.
+    pub fn place(&self) -> Result<Place, String> {
+        match (&self.url, self.command.is_empty()) {
+            (Some(url), true) => Ok(Place::Url(url.clone())),
+            (None, false) => Ok(Place::Command(Program {
+                command: self.command.clone(),
+                env: self.env.clone(),
+                dir: self.dir.clone(),
+            })),
+            _ => Err("an MCP server has a command or a url, one of the two".into()),
+        }
+    }
+}
+
+fn wrong(agent: &str, key: &str, why: impl Into<String>) -> SpecError {
+    SpecError { agent: agent.into(), key: key.into(), why: why.into() }
+}
+
+fn read<T: DeserializeOwned>(agent: &str, table: Map<String, Value>) -> Result<T, SpecError> {
+    let mut at = "table".to_owned();
+    // The message of an error does not say at which key it was found, so each is tried alone first.
+    for (key, value) in &table {
+        let alone: Map<String, Value> = [(key.clone(), value.clone())].into_iter().collect();
+        if let Err(error) = serde_json::from_value::<T>(Value::Object(alone))
+            && !error.to_string().starts_with("missing field")
+        {
+            at.clone_from(key);
+        }
+    }
+    serde_json::from_value(Value::Object(table)).map_err(|error| wrong(agent, &at, error.to_string()))
+}
+
+/// Puts the environment's variables in the place of `${NAME}`.
+fn fill(value: &mut Value, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), String> {
+    match value {
+        Value::String(text) => {
+            *text = filled(text, variable)?;
+            Ok(())
+        }
+        Value::Array(items) => items.iter_mut().try_for_each(|item| fill(item, variable)),
+        Value::Object(members) => members.values_mut().try_for_each(|member| fill(member, variable)),
+        _ => Ok(()),
+    }
+}
+
+fn filled(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        out.push_str(&rest[..at]);
+        let Some(end) = rest[at..].find('}') else {
+            return Err("a variable ${NAME} has no closing brace".into());
+        };
+        let name = &rest[at + 2..at + end];
+        match variable(name) {
+            Some(value) => out.push_str(&value),
+            None => return Err(format!("the variable {name} of the environment is not set")),
+        }
+        rest = &rest[at + end + 1..];
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(table: Value) -> Result<AgentSpec, String> {
+        let Value::Object(table) = table else { panic!("a table") };
+        let variable = |name: &str| (name == "KEY").then(|| "k-1".to_owned());
+        AgentSpec::read(&table, &variable).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_table_says_what_it_is_and_what_it_needs() {
+        let table = json!({
+            "name": "shouter", "kind": "process", "command": ["python3", "shout.py"], "time-limit": "5m",
+            "env": { "API": "${KEY}!" }, "skills": [{ "id": "shout", "tags": ["loud"] }],
+        });
+        let spec = spec(table).unwrap();
+        assert_eq!(spec.time_limit, Some(Duration::from_secs(300)));
+        assert_eq!(spec.profile("a program").skills[0].tags, ["loud"]);
+        let Kind::Process(process) = spec.kind else { panic!("a process") };
+        assert_eq!((process.restarts, process.env["API"].as_str()), (3, "k-1!"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let check = |table: Value, words: &str| {
+            let why = spec(table).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        };
+        check(json!({ "kind": "process" }), "name: is required");
+        check(json!({ "name": "a" }), "kind: is required");
+        check(json!({ "name": "a", "kind": "prozess" }), "not \"prozess\"");
+        check(json!({ "name": "a", "kind": "process" }), "missing field `command`");
+        check(json!({ "name": "a", "kind": "process", "command": ["x"], "cmd": 1 }), "cmd: unknown field");
+        check(json!({ "name": "a", "kind": "process", "command": "x" }), "command: invalid type");
+        check(json!({ "name": "a", "kind": "http", "url": "nowhere" }), "url: ");
+        check(
+            json!({ "name": "a", "kind": "http", "url": "http://x", "timeout": "5 days" }),
+            "timeout: expected",
+        );
+        check(json!({ "name": "a", "kind": "a2a", "url": "http://x", "token": "${NONE}" }), "NONE");
+    }
+}

@@ -1,0 +1,251 @@
+//! The agents that were made of configuration, together: made before the engine starts, watched while it runs, and
+//! changed when the configuration does.
+//!
+//! A change is applied as a whole or not at all, in one change of the catalog. An agent whose table is as it was
+//! stays the very same one, with whatever it holds.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use nuncio_engine::{Agent, Engine, catalog::CatalogError};
+use tokio::{sync::Mutex, task::JoinHandle};
+
+use crate::configured::{self, AgentSpec, Living, Made, SpecError};
+
+/// The agents that were made of configuration.
+#[derive(Clone)]
+pub struct Fleet(Arc<Inner>);
+
+struct Inner {
+    members: Mutex<Members>,
+    engine: OnceLock<Engine>,
+}
+
+#[derive(Default)]
+struct Members {
+    by_name: BTreeMap<String, Member>,
+    /// The server stops: nothing is changed any more.
+    closed: bool,
+}
+
+/// One agent, and the table that it was made of.
+struct Member {
+    spec: AgentSpec,
+    agent: Arc<dyn Agent>,
+    living: Option<Arc<dyn Living>>,
+    watcher: Option<JoinHandle<()>>,
+}
+
+/// Why the tables cannot be used. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// A table.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// What the catalog says to it.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+}
+
+/// What was changed, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Agents that were not there before.
+    pub added: Vec<String>,
+    /// Agents whose tables had changed.
+    pub replaced: Vec<String>,
+    /// Agents whose tables are gone.
+    pub removed: Vec<String>,
+}
+
+impl Applied {
+    /// Whether everything is as it was.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.replaced.is_empty() && self.removed.is_empty()
+    }
+}
+
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for (what, names) in
+            [("added", &self.added), ("replaced", &self.replaced), ("removed", &self.removed)]
+        {
+            if !names.is_empty() {
+                write!(f, "{between}{what} {}", names.join(", "))?;
+                between = "; ";
+            }
+        }
+        if between.is_empty() { f.write_str("nothing") } else { Ok(()) }
+    }
+}
+
+impl Fleet {
+    /// Makes all of them. Nothing is started yet.
+    pub fn new(specs: Vec<AgentSpec>) -> Result<Self, SpecError> {
+        let mut members = Members::default();
+        for spec in unique(specs)? {
+            members.by_name.insert(spec.name.clone(), Member::new(spec)?);
+        }
+        Ok(Self(Arc::new(Inner { members: Mutex::new(members), engine: OnceLock::new() })))
+    }
+
+    /// The agents, for the catalog of an engine that has not started yet.
+    pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
+        self.of_each(|member| Arc::clone(&member.agent))
+    }
+
+    /// The tables that they were made of, in the same order.
+    pub fn specs(&self) -> Vec<AgentSpec> {
+        self.of_each(|member| member.spec.clone())
+    }
+
+    fn of_each<T>(&self, what: impl Fn(&Member) -> T) -> Vec<T> {
+        // Nobody else holds the lock before the start.
+        let Ok(members) = self.0.members.try_lock() else { return vec![] };
+        members.by_name.values().map(what).collect()
+    }
+
+    /// Watches them, from now on and once.
+    pub async fn start(&self, engine: &Engine) {
+        if self.0.engine.set(engine.clone()).is_err() {
+            return;
+        }
+        let mut members = self.0.members.lock().await;
+        for member in members.by_name.values_mut() {
+            self.watch(member);
+        }
+    }
+
+    /// Makes the agents be those of these tables. With an error nothing has changed.
+    pub async fn apply(&self, specs: Vec<AgentSpec>) -> Result<Applied, FleetError> {
+        let specs = unique(specs)?;
+        let mut members = self.0.members.lock().await;
+        let mut applied = Applied::default();
+        if members.closed {
+            return Ok(applied);
+        }
+        let mut made = vec![];
+        for spec in &specs {
+            match members.by_name.get(&spec.name) {
+                Some(member) if member.spec == *spec => continue,
+                Some(_) => applied.replaced.push(spec.name.clone()),
+                None => {
+                    self.is_free(spec)?;
+                    applied.added.push(spec.name.clone());
+                }
+            }
+            made.push(Member::new(spec.clone())?);
+        }
+        let gone = members.by_name.keys().filter(|name| !specs.iter().any(|spec| spec.name == **name));
+        applied.removed = gone.cloned().collect();
+        self.may_go(&members, &applied.removed)?;
+        if let Some(engine) = self.0.engine.get() {
+            let put = made.iter().map(|member| Arc::clone(&member.agent)).collect();
+            engine.catalog().change(put, &applied.removed)?;
+        }
+        let names = applied.replaced.iter().chain(&applied.removed);
+        let old: Vec<Member> = names.filter_map(|name| members.by_name.remove(name)).collect();
+        for mut member in made {
+            self.watch(&mut member);
+            members.by_name.insert(member.spec.name.clone(), member);
+        }
+        drop(members);
+        for member in old {
+            member.close().await;
+        }
+        Ok(applied)
+    }
+
+    /// Lets go of what they hold. They are of no use afterwards.
+    pub async fn close(&self) {
+        let members = {
+            let mut members = self.0.members.lock().await;
+            members.closed = true;
+            std::mem::take(&mut members.by_name)
+        };
+        for member in members.into_values() {
+            member.close().await;
+        }
+    }
+
+    /// A name belongs to one agent, and those that come with the server were there first.
+    fn is_free(&self, spec: &AgentSpec) -> Result<(), SpecError> {
+        match self.0.engine.get().map(|engine| engine.catalog().get(&spec.name)) {
+            Some(Ok(_)) => Err(spec.wrong("name", "there is an agent of that name already")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The agent at the root cannot go: its address would lead nowhere.
+    fn may_go(&self, members: &Members, removed: &[String]) -> Result<(), SpecError> {
+        let default = self.0.engine.get().and_then(|engine| engine.catalog().default_agent());
+        let Some(default) = default.filter(|default| removed.contains(&default.profile.name)) else {
+            return Ok(());
+        };
+        match members.by_name.get(&default.profile.name) {
+            Some(member) => {
+                Err(member.spec.wrong("name", "it is the default agent, which stays while the server runs"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Puts whatever presents itself in another way into the catalog anew.
+    fn watch(&self, member: &mut Member) {
+        let (Some(engine), Some(living)) = (self.0.engine.get(), &member.living) else { return };
+        let (engine, living, fleet) = (engine.clone(), Arc::clone(living), Arc::downgrade(&self.0));
+        let name = member.spec.name.clone();
+        member.watcher = Some(tokio::spawn(async move {
+            loop {
+                let agent = living.renewed().await;
+                let Some(fleet) = fleet.upgrade() else { return };
+                // Under the lock, so that an agent that was replaced meanwhile does not come back.
+                let mut members = fleet.members.lock().await;
+                let Some(member) = members.by_name.get_mut(&name) else { return };
+                if !member.living.as_ref().is_some_and(|own| Arc::ptr_eq(own, &living)) {
+                    return;
+                }
+                match engine.catalog().change(vec![Arc::clone(&agent)], &[]) {
+                    Ok(()) => {
+                        member.agent = agent;
+                        tracing::info!(agent = name, "the agent presents itself anew");
+                    }
+                    Err(error) => tracing::warn!(agent = name, %error, "the agent stays as it was"),
+                }
+            }
+        }));
+    }
+}
+
+impl Member {
+    fn new(spec: AgentSpec) -> Result<Self, SpecError> {
+        let Made { agent, living } = configured::make(&spec)?;
+        Ok(Self { spec, agent, living, watcher: None })
+    }
+
+    async fn close(self) {
+        if let Some(watcher) = self.watcher {
+            watcher.abort();
+        }
+        if let Some(living) = self.living {
+            living.close().await;
+        }
+    }
+}
+
+/// The tables, each with a name of its own.
+fn unique(specs: Vec<AgentSpec>) -> Result<Vec<AgentSpec>, SpecError> {
+    for (at, spec) in specs.iter().enumerate() {
+        if specs[..at].iter().any(|other| other.name == spec.name) {
+            return Err(spec.wrong("name", "there are two agents of that name"));
+        }
+    }
+    Ok(specs)
+}
+
+#[cfg(test)]
+mod tests;

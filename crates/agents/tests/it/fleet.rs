@@ -1,0 +1,115 @@
+//! Agents of a configuration that changes while an engine runs.
+
+use std::sync::Arc;
+
+use nuncio_agents::{Echo, Fleet, configured::AgentSpec, fleet::Applied};
+use nuncio_engine::{Agent, Part, State};
+use serde_json::{Value, json};
+
+use crate::{
+    program::{extend, spec},
+    server::{Server, ending},
+};
+
+fn says(name: &str, words: &str) -> AgentSpec {
+    let say = format!(r#"echo '{{"type":"done","text":"{words}"}}'"#);
+    spec(json!({ "name": name, "kind": "process", "command": ["sh", "-c", say] }))
+}
+
+async fn serve(specs: Vec<AgentSpec>) -> (Server, Fleet) {
+    let fleet = Fleet::new(specs).unwrap();
+    let mut agents: Vec<Arc<dyn Agent>> = vec![Arc::new(Echo)];
+    agents.extend(fleet.agents());
+    let server = Server::with(agents).await;
+    fleet.start(&server.engine).await;
+    (server, fleet)
+}
+
+fn names(server: &Server) -> Vec<String> {
+    server.engine.catalog().iter().map(|agent| agent.profile.name.clone()).collect()
+}
+
+fn held(server: &Server, name: &str) -> Arc<dyn Agent> {
+    Arc::clone(&server.engine.catalog().get(name).unwrap().agent)
+}
+
+#[tokio::test]
+async fn what_changed_is_replaced_what_is_new_comes_what_is_gone_goes_and_the_rest_stays() {
+    let (server, fleet) = serve(vec![says("same", "1"), says("other", "1"), says("gone", "1")]).await;
+    let (same, other) = (held(&server, "same"), held(&server, "other"));
+    let generation = server.engine.catalog().generation();
+    let mut told = server.engine.catalog().surface().changes();
+
+    let applied = fleet.apply(vec![says("new", "2"), says("other", "2"), says("same", "1")]).await.unwrap();
+    let expected =
+        Applied { added: vec!["new".into()], replaced: vec!["other".into()], removed: vec!["gone".into()] };
+    assert_eq!(applied, expected);
+    assert_eq!(applied.to_string(), "added new; replaced other; removed gone");
+    assert_eq!(names(&server), ["echo", "new", "other", "same"]);
+    assert!(Arc::ptr_eq(&same, &held(&server, "same")), "it is the very same agent");
+    assert!(!Arc::ptr_eq(&other, &held(&server, "other")));
+    assert_eq!(server.engine.catalog().generation(), generation + 1, "all of it is one change");
+    assert!(told.try_recv().is_ok(), "and whoever follows the list of tools is told");
+    assert_eq!(ending(&server.send("other", Part::text("go")).await).1, "2");
+
+    let applied = fleet.apply(vec![says("same", "1"), says("other", "2"), says("new", "2")]).await.unwrap();
+    assert!(applied.is_empty(), "the order is no change");
+    assert_eq!(server.engine.catalog().generation(), generation + 1);
+    assert!(told.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn tables_that_cannot_be_used_change_nothing() {
+    let (server, fleet) = serve(vec![says("one", "1")]).await;
+    let one = held(&server, "one");
+    let check = async |specs: Vec<AgentSpec>, words: &str| {
+        let why = fleet.apply(specs).await.unwrap_err().to_string();
+        assert!(why.contains(words), "{why}");
+        assert_eq!(names(&server), ["echo", "one"]);
+        assert!(Arc::ptr_eq(&one, &held(&server, "one")));
+    };
+    let table = |name: &str, keys: Value| {
+        let mut table = json!({ "name": name, "kind": "process", "command": ["sh"] });
+        extend(&mut table, keys);
+        spec(table)
+    };
+    check(vec![says("new", "1"), table("bad", json!({ "command": [] }))], "agent \"bad\": command").await;
+    check(vec![says("one", "2"), says("echo", "1")], "agent \"echo\": name: there is an agent of that name")
+        .await;
+    check(vec![says("two", "1"), says("two", "2")], "agent \"two\": name: there are two").await;
+    check(vec![table("a b", json!({}))], "an agent's name").await;
+    check(vec![table("new", json!({ "input-schema": { "type": 7 } }))], "input schema").await;
+    assert_eq!(ending(&server.send("one", Part::text("go")).await).1, "1");
+}
+
+#[tokio::test]
+async fn the_agent_at_the_root_stays() {
+    let fleet = Fleet::new(vec![says("root", "1")]).unwrap();
+    let server = Server::with(fleet.agents()).await;
+    fleet.start(&server.engine).await;
+    let why = fleet.apply(vec![]).await.unwrap_err().to_string();
+    assert!(why.contains("agent \"root\"") && why.contains("default agent"), "{why}");
+    assert_eq!(fleet.apply(vec![says("root", "2")]).await.unwrap().replaced, ["root"]);
+    assert_eq!(server.engine.catalog().default_agent().unwrap().profile.name, "root");
+}
+
+#[tokio::test]
+async fn a_task_of_an_agent_that_has_gone_ends_when_it_is_answered() {
+    let ask = r#"read line; echo '{"type":"ask","text":"?"}'; read line; echo '{"type":"done"}'"#;
+    let asks = spec(json!({ "name": "asks", "kind": "process", "command": ["sh", "-c", ask] }));
+    let (server, fleet) = serve(vec![asks]).await;
+    let task = server.send("asks", Part::text("go")).await;
+    assert_eq!(task.state, State::InputRequired);
+    fleet.apply(vec![]).await.unwrap();
+    let task = server.answer(&task, Part::text("x")).await;
+    assert_eq!(task.state, State::Failed);
+    assert!(ending(&task).1.contains("asks"), "{:?}", ending(&task));
+}
+
+#[tokio::test]
+async fn after_its_end_nothing_is_applied() {
+    let (server, fleet) = serve(vec![says("one", "1")]).await;
+    fleet.close().await;
+    assert!(fleet.apply(vec![says("two", "1")]).await.unwrap().is_empty());
+    assert_eq!(names(&server), ["echo", "one"]);
+}

@@ -1,0 +1,294 @@
+//! Agents that stand for somebody elsewhere: what is said, asked, answered and stopped there, through everything that
+//! may happen to either side.
+
+mod far;
+mod tools;
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use nuncio_agents::configured::{
+    AgentSpec, Made,
+    remote::{Patience, Remote},
+    spec::Lost,
+};
+use nuncio_client::peer::{Happened, Peer, Protocol, whole};
+use nuncio_engine::{
+    Answer, Event, Message, Part, State, Task,
+    event::{ArtifactChunk, Progress},
+};
+use serde_json::{Value, json};
+
+use self::far::{Act, Far, FarPeer, ended, form};
+use crate::server::{Server, ending, submit};
+
+fn made_with(far: &Arc<Far>, change: impl FnOnce(&mut Remote)) -> Made {
+    let kind = if far.protocol == Protocol::Mcp { "mcp" } else { "a2a" };
+    let table = json!({ "name": "far", "kind": kind, "url": "http://far.example/" });
+    let Value::Object(table) = table else { unreachable!() };
+    let spec = AgentSpec::read(&table, &|_| None).unwrap();
+    let peer: Arc<dyn Peer> = Arc::new(FarPeer(Arc::clone(far)));
+    let mut remote = Remote::new(peer);
+    remote.patience = Patience {
+        begin: Duration::from_millis(500),
+        resume: Duration::from_secs(10),
+        again: Duration::from_millis(5),
+        look: Duration::from_secs(600),
+    };
+    change(&mut remote);
+    remote.make(&spec)
+}
+
+fn made(far: &Arc<Far>) -> Made {
+    made_with(far, |_| {})
+}
+
+async fn server(far: &Arc<Far>) -> Server {
+    Server::with(vec![made(far).agent]).await
+}
+
+/// Another process on the same store, which comes to the same other side.
+async fn restart(server: Server, far: &Arc<Far>) -> Server {
+    far.broken.notify_waiters();
+    server.restart().await
+}
+
+fn chunk(text: &str, append: bool, last: bool) -> Act {
+    Act::Tell(Happened::Artifact(ArtifactChunk { append, last, ..whole("text", vec![Part::text(text)]) }))
+}
+
+fn progress(done: f64) -> Act {
+    Act::Tell(Happened::Progress(Progress { done, total: Some(2.0), text: Some("at work".into()) }))
+}
+
+fn text_of(task: &Task) -> String {
+    task.artifacts.iter().flat_map(|artifact| &artifact.parts).filter_map(Part::as_text).collect()
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let waited = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waited).await.expect("this should have come long ago");
+}
+
+fn named(name: &str) -> Part {
+    Part::data(json!({ "name": name }))
+}
+
+#[tokio::test]
+async fn what_is_said_goes_over_and_what_happens_comes_back() {
+    let script = vec![
+        progress(1.0),
+        chunk("Hello, ", false, false),
+        chunk("world", true, true),
+        ended(State::Completed, "done"),
+    ];
+    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let server = server(&far).await;
+    let task = server.send("far", Part::text("say hello")).await;
+    assert_eq!(ending(&task), (State::Completed, "done".into(), vec!["text"]));
+    assert_eq!(text_of(&task), "Hello, world");
+    assert!(task.artifacts[0].complete);
+    let begun = far.asked()[0].begin.clone().unwrap();
+    assert_eq!(begun.input.joined_text(), "say hello");
+    assert_eq!(begun.context.as_deref(), Some(task.origin.context.as_str()));
+    assert!(begun.input.id.contains(&task.origin.id.to_string()), "{}", begun.input.id);
+    let log = server.log(&task).await;
+    assert!(log.iter().any(|event| matches!(event, Event::Progress(p) if p.total == Some(2.0))), "{log:#?}");
+}
+
+#[tokio::test]
+async fn every_end_keeps_its_state_and_its_words() {
+    for state in [State::Failed, State::Rejected, State::Canceled] {
+        let far = Far::new(Protocol::A2a, true, vec![vec![ended(state, "for a reason")]]);
+        let task = server(&far).await.send("far", Part::text("x")).await;
+        assert_eq!(ending(&task), (state, "for a reason".into(), vec![]));
+    }
+}
+
+#[tokio::test]
+async fn a_question_there_is_a_question_here_and_the_artifact_keeps_its_beginning() {
+    let script = vec![
+        chunk("Dear ", false, false),
+        form("who", "Who are you?"),
+        chunk("Ada", true, false),
+        form("what", "What now?"),
+        chunk(", goodbye", true, true),
+        ended(State::Completed, ""),
+    ];
+    for keeps in [true, false] {
+        let far = Far::new(Protocol::A2a, keeps, vec![script.clone()]);
+        let server = server(&far).await;
+        let task = server.send("far", Part::text("write")).await;
+        assert_eq!((task.state, text_of(&task).as_str()), (State::InputRequired, "Dear "));
+        assert_eq!(task.questions[0].1.text, "Who are you?");
+        // It waits, and holds nothing.
+        while server.row(&task).await.node.is_some() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let task = server.answer(&task, named("Ada")).await;
+        assert_eq!((task.state, text_of(&task).as_str()), (State::InputRequired, "Dear Ada"));
+        let task = server.answer(&task, named("nothing")).await;
+        assert_eq!((task.state, text_of(&task).as_str()), (State::Completed, "Dear Ada, goodbye"));
+        let [asked] = &far.asked()[..] else { panic!("one call") };
+        let answers: Vec<_> =
+            asked.answers.iter().map(|(id, answer)| (id.as_str(), answer.clone())).collect();
+        let accepted = |name: &str| Answer::Accept(json!({ "name": name }));
+        assert_eq!(answers, [("who", accepted("Ada")), ("what", accepted("nothing"))]);
+        assert_eq!(far.resumed.load(Ordering::SeqCst), 0, "the call itself waited");
+    }
+}
+
+#[tokio::test]
+async fn a_restart_in_the_middle_takes_the_call_up_where_it_was() {
+    let script =
+        vec![chunk("one ", false, false), Act::Hold, chunk("two", true, true), ended(State::Completed, "")];
+    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let server = server(&far).await;
+    let task = server.submit(submit("far", Part::text("x"))).await;
+    server.log_until(&task, |event| matches!(event, Event::Artifact(_))).await;
+    let server = restart(server, &far).await;
+    until(|| far.resumed.load(Ordering::SeqCst) == 1).await;
+    far.on.notify_one();
+    let task = server.settle(task).await;
+    assert_eq!((task.state, text_of(&task).as_str()), (State::Completed, "one two"));
+    assert_eq!(far.asked().len(), 1, "it was begun once");
+}
+
+#[tokio::test]
+async fn an_answer_after_a_restart_goes_over_to_the_same_call() {
+    let script = vec![
+        chunk("Dear ", false, false),
+        form("who", "Who?"),
+        chunk("Ada", true, true),
+        ended(State::Completed, ""),
+    ];
+    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let server = server(&far).await;
+    let task = server.send("far", Part::text("x")).await;
+    let server = restart(server, &far).await;
+    let task = server.answer(&task, named("Ada")).await;
+    assert_eq!((task.state, text_of(&task).as_str()), (State::Completed, "Dear Ada"));
+    assert_eq!((far.asked().len(), far.asked()[0].answers.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_call_that_is_gone_is_made_again_and_nobody_is_asked_twice() {
+    let first = vec![form("q1", "Who?"), Act::Forget, Act::Cut];
+    let second =
+        vec![form("r1", "Who?"), chunk("Ada", false, true), form("r2", "Why?"), ended(State::Completed, "")];
+    for keeps in [true, false] {
+        let far = Far::new(Protocol::A2a, keeps, vec![first.clone(), second.clone()]);
+        let server = server(&far).await;
+        let task = server.send("far", Part::text("x")).await;
+        assert_eq!(task.questions[0].1.text, "Who?");
+        let task = server.answer(&task, named("Ada")).await;
+        assert_eq!(task.questions[0].1.text, "Why?", "what was answered is not asked again");
+        let task = server.answer(&task, named("because")).await;
+        assert_eq!((task.state, text_of(&task).as_str()), (State::Completed, "Ada"));
+        let [one, two] = &far.asked()[..] else { panic!("two calls") };
+        assert_eq!(one.begin.as_ref().unwrap().input.id, two.begin.as_ref().unwrap().input.id);
+        assert_eq!(two.answers[0].1, Answer::Accept(json!({ "name": "Ada" })));
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_gone_fails_where_the_table_says_so() {
+    for (lost, idempotent, again) in
+        [(Lost::Fail, true, false), (Lost::Safe, false, false), (Lost::Safe, true, true)]
+    {
+        let far = Far::new(
+            Protocol::A2a,
+            false,
+            vec![vec![progress(1.0), Act::Cut], vec![ended(State::Completed, "")]],
+        );
+        far.offers.lock().unwrap()[0].idempotent = idempotent;
+        let server = Server::with(vec![made_with(&far, |remote| remote.lost = lost).agent]).await;
+        let task = server.send("far", Part::text("x")).await;
+        assert_eq!(task.state, if again { State::Completed } else { State::Failed }, "{lost:?} {idempotent}");
+        assert_eq!(ending(&task).1.contains("the connection broke"), !again, "{}", ending(&task).1);
+        assert_eq!(far.asked().len(), if again { 2 } else { 1 });
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_here_is_a_cancel_there() {
+    let far = Far::new(Protocol::A2a, true, vec![vec![progress(1.0), Act::Hold]]);
+    let server = server(&far).await;
+    let task = server.submit(submit("far", Part::text("x"))).await;
+    server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
+    let task = server.cancel(&task).await;
+    assert_eq!(ending(&task), (State::Canceled, "stopped over there".into(), vec![]));
+    assert!(far.asked()[0].canceled);
+}
+
+#[tokio::test]
+async fn a_cancel_while_a_question_is_open_reaches_the_other_side_too() {
+    for restarts in [false, true] {
+        let far = Far::new(Protocol::A2a, true, vec![vec![form("who", "Who?")]]);
+        let mut server = server(&far).await;
+        let task = server.send("far", Part::text("x")).await;
+        assert_eq!(task.state, State::InputRequired);
+        if restarts {
+            server = restart(server, &far).await;
+        }
+        let task = server.cancel(&task).await;
+        assert_eq!(task.state, State::Canceled);
+        assert!(far.asked()[0].canceled, "after a restart: {restarts}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_away_is_called_again_and_then_it_is_said() {
+    let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+    far.away.store(3, Ordering::SeqCst);
+    let server = server(&far).await;
+    assert_eq!(server.send("far", Part::text("x")).await.state, State::Completed);
+    far.away.store(u32::MAX, Ordering::SeqCst);
+    let task = server.send("far", Part::text("x")).await;
+    assert_eq!(ending(&task), (State::Failed, "far away cannot be reached: nobody is there".into(), vec![]));
+}
+
+#[tokio::test]
+async fn the_agent_presents_itself_as_the_other_side_does() {
+    let far = Far::new(Protocol::A2a, true, vec![]);
+    let made = made(&far);
+    assert_eq!(made.agent.profile().description, "An agent elsewhere, spoken to in A2A.");
+    let living = made.living.unwrap();
+    let seen = living.renewed().await.profile();
+    assert_eq!((seen.description.as_str(), seen.skills[0].id.as_str()), ("Does far.", "far"));
+    let renewed = tokio::spawn(async move { living.renewed().await.profile() });
+    far.offers.lock().unwrap()[0].description = "Does more.".into();
+    until(|| {
+        far.offers_changed.notify_waiters();
+        renewed.is_finished()
+    })
+    .await;
+    assert_eq!(renewed.await.unwrap().description, "Does more.");
+}
+
+#[tokio::test]
+async fn words_on_the_way_are_seen() {
+    let said = |text: &str| Act::Tell(Happened::Said(Message::text("m", nuncio_engine::Role::Agent, text)));
+    let far = Far::new(
+        Protocol::A2a,
+        true,
+        vec![vec![said("looking"), said("found"), ended(State::Completed, "")]],
+    );
+    let server = server(&far).await;
+    let task = server.send("far", Part::text("x")).await;
+    let log = server.log(&task).await;
+    let seen: Vec<_> = log
+        .iter()
+        .filter_map(|event| match event {
+            Event::Progress(progress) => Some((progress.done, progress.text.clone().unwrap())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(seen, [(1.0, "looking".to_owned()), (2.0, "found".to_owned())]);
+}

@@ -1,0 +1,245 @@
+//! Somebody elsewhere, who does what a script says and remembers what was asked of them.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use nuncio_client::peer::{
+    Begin, Call, CallDriver, Ended, Handle, Happened, Offer, Order, Peer, PeerError, Protocol,
+};
+use nuncio_engine::{
+    Answer, Message, Role, State,
+    question::{Ask, Question},
+};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+/// What they do next.
+#[derive(Clone)]
+pub(crate) enum Act {
+    Tell(Happened),
+    Ask(Question),
+    /// Work, until they are let go on.
+    Hold,
+    /// The connection breaks.
+    Cut,
+    /// They forget everything.
+    Forget,
+}
+
+/// What was asked of them.
+#[derive(Clone, Default)]
+pub(crate) struct Asked {
+    pub(crate) begin: Option<Begin>,
+    pub(crate) answers: Vec<(String, Answer)>,
+    pub(crate) canceled: bool,
+    script: Vec<Act>,
+}
+
+pub(crate) struct Far {
+    pub(crate) offers: Mutex<Vec<Offer>>,
+    pub(crate) protocol: Protocol,
+    /// Whether there is a way back to their calls.
+    pub(crate) keeps: bool,
+    scripts: Mutex<VecDeque<Vec<Act>>>,
+    asked: Mutex<Vec<Asked>>,
+    /// How often they are not to be reached from now on.
+    pub(crate) away: AtomicU32,
+    pub(crate) resumed: AtomicU32,
+    forgot: AtomicBool,
+    /// Lets go on who holds.
+    pub(crate) on: Notify,
+    /// Breaks all connections.
+    pub(crate) broken: Notify,
+    pub(crate) offers_changed: Notify,
+}
+
+impl Far {
+    pub(crate) fn new(protocol: Protocol, keeps: bool, scripts: Vec<Vec<Act>>) -> Arc<Self> {
+        Arc::new(Self {
+            offers: Mutex::new(vec![offer("far", None)]),
+            protocol,
+            keeps,
+            scripts: Mutex::new(scripts.into()),
+            asked: Mutex::default(),
+            away: AtomicU32::new(0),
+            resumed: AtomicU32::new(0),
+            forgot: AtomicBool::new(false),
+            on: Notify::new(),
+            broken: Notify::new(),
+            offers_changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    pub(crate) fn forget(&self) {
+        self.forgot.store(true, Ordering::SeqCst);
+    }
+
+    fn handle(&self, task: usize, at: usize) -> Happened {
+        let state = json!({ "task": task, "at": at });
+        Happened::Kept(Handle { offer: "far".into(), task: Some(task.to_string()), state })
+    }
+}
+
+pub(crate) fn offer(name: &str, input_schema: Option<Value>) -> Offer {
+    Offer {
+        name: name.into(),
+        title: None,
+        description: format!("Does {name}."),
+        input_schema,
+        output_schema: None,
+        skills: vec![nuncio_engine::Skill::new(name, name, "As they say.")],
+        idempotent: false,
+    }
+}
+
+pub(crate) fn form(id: &str, text: &str) -> Act {
+    let schema =
+        json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
+    Act::Ask(Question { id: id.into(), text: text.into(), ask: Ask::Form { schema } })
+}
+
+pub(crate) fn ended(state: State, words: &str) -> Act {
+    let message = Some(Message::text("last", Role::Agent, words)).filter(|_| !words.is_empty());
+    Act::Tell(Happened::Ended(Ended { state, message }))
+}
+
+/// A peer whose other side is that. Another one is another process that comes to the same.
+pub(crate) struct FarPeer(pub(crate) Arc<Far>);
+
+#[async_trait]
+impl Peer for FarPeer {
+    fn protocol(&self) -> Protocol {
+        self.0.protocol
+    }
+
+    fn address(&self) -> String {
+        "far away".into()
+    }
+
+    fn name(&self) -> Option<String> {
+        None
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, PeerError> {
+        Ok(self.0.offers.lock().unwrap().clone())
+    }
+
+    async fn changed(&self) {
+        self.0.offers_changed.notified().await;
+    }
+
+    async fn look(&self) -> Result<(), PeerError> {
+        Ok(())
+    }
+
+    async fn begin(&self, begin: Begin) -> Result<Call, PeerError> {
+        let far = &self.0;
+        if far.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err(PeerError::Unreachable { at: self.address(), why: "nobody is there".into() });
+        }
+        far.forgot.store(false, Ordering::SeqCst);
+        let script = far.scripts.lock().unwrap().pop_front().expect("no more calls than scripts");
+        let task = {
+            let mut asked = far.asked.lock().unwrap();
+            asked.push(Asked { begin: Some(begin), script, ..Asked::default() });
+            asked.len() - 1
+        };
+        let (call, driver) = Call::new();
+        tokio::spawn(act(Arc::clone(far), driver, task, 0));
+        Ok(call)
+    }
+
+    async fn resume(&self, handle: &Handle) -> Result<Call, PeerError> {
+        let far = &self.0;
+        let number = |name: &str| handle.state[name].as_u64().unwrap() as usize;
+        if far.forgot.load(Ordering::SeqCst) {
+            return Err(PeerError::Gone("no such task".into()));
+        }
+        far.resumed.fetch_add(1, Ordering::SeqCst);
+        let (call, driver) = Call::new();
+        tokio::spawn(act(Arc::clone(far), driver, number("task"), number("at")));
+        Ok(call)
+    }
+
+    async fn close(&self) {}
+}
+
+/// Does what the script says, from that place on.
+async fn act(far: Arc<Far>, driver: CallDriver, task: usize, from: usize) {
+    let broken = Arc::clone(&far);
+    tokio::select! {
+        () = broken.broken.notified() => {}
+        () = play(far, driver, task, from) => {}
+    }
+}
+
+async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
+    let script = far.asked()[task].script.clone();
+    for (at, act) in script.into_iter().enumerate().skip(from) {
+        if far.keeps && side.happened.send(Ok(far.handle(task, at))).await.is_err() {
+            return;
+        }
+        match act {
+            Act::Tell(happened) => drop(side.happened.send(Ok(happened)).await),
+            Act::Cut => {
+                let _ = side.happened.send(Err(PeerError::Cut("the connection broke".into()))).await;
+                return;
+            }
+            Act::Forget => far.forget(),
+            Act::Hold => {
+                let canceled = async {
+                    while let Some(order) = side.orders.recv().await {
+                        if let Order::Cancel { told } = order {
+                            let _ = told.send(Ok(()));
+                            return;
+                        }
+                    }
+                    std::future::pending::<()>().await;
+                };
+                let go_on = tokio::select! {
+                    () = far.on.notified() => true,
+                    () = canceled => false,
+                };
+                if !go_on {
+                    return stop(&far, &side, task).await;
+                }
+            }
+            Act::Ask(question) => {
+                if far.asked()[task].answers.iter().any(|(id, _)| *id == question.id) {
+                    continue;
+                }
+                let _ = side.happened.send(Ok(Happened::Asks(question.clone()))).await;
+                if far.keeps {
+                    let _ = side.happened.send(Ok(far.handle(task, at))).await;
+                }
+                match side.orders.recv().await {
+                    Some(Order::Answer { question, answer, taken }) => {
+                        far.asked.lock().unwrap()[task].answers.push((question, answer));
+                        let _ = taken.send(Ok(()));
+                    }
+                    Some(Order::Cancel { told }) => {
+                        let _ = told.send(Ok(()));
+                        return stop(&far, &side, task).await;
+                    }
+                    None => return,
+                }
+            }
+        }
+    }
+}
+
+async fn stop(far: &Far, side: &CallDriver, task: usize) {
+    far.asked.lock().unwrap()[task].canceled = true;
+    let message = Some(Message::text("last", Role::Agent, "stopped over there"));
+    let _ = side.happened.send(Ok(Happened::Ended(Ended { state: State::Canceled, message }))).await;
+}

@@ -1,0 +1,171 @@
+//! A2A agents as a [`Peer`]: one agent by its card, or all agents of a Nuncio server by its list of them.
+//!
+//! `agents.rs` finds out who is there, `line.rs` makes requests in the caller's name, `call.rs` follows one call
+//! through cuts, `told.rs` says what happens in the words of the engine, `question.rs` turns what is asked into
+//! questions and answers into messages.
+
+mod agents;
+mod call;
+mod fault;
+mod line;
+mod question;
+mod told;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use nuncio_wire::a2a::Dialect;
+use url::Url;
+
+use self::{
+    agents::{Found, Known},
+    call::Feed,
+    line::Line,
+};
+use super::HttpOptions;
+use crate::{
+    auth::Authorizer,
+    peer::{Begin, Call, Handle, Offer, Peer, PeerError, Protocol},
+};
+
+/// How agents are spoken to.
+#[derive(Clone)]
+pub struct A2aOptions {
+    /// Who we are to them.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// The generation to speak; `None`: the first of the card that is known here.
+    pub dialect: Option<Dialect>,
+    /// Whether the address of a Nuncio server stands for all of its agents; else for the default one.
+    pub whole_server: bool,
+    /// How requests are made.
+    pub http: HttpOptions,
+    /// How long an agent may be away in the middle of a call before the call is given up.
+    pub away: Duration,
+    /// How soon a task is looked at again where there are no streams. It gets slower, up to [`A2aOptions::slowest`].
+    pub poll: Duration,
+    /// How slow that gets.
+    pub slowest: Duration,
+}
+
+impl Default for A2aOptions {
+    fn default() -> Self {
+        Self {
+            authorizer: None,
+            dialect: None,
+            whole_server: true,
+            // A stranger without streams may hold the answer until the work is done.
+            http: HttpOptions { answer_timeout: Duration::from_secs(300), ..HttpOptions::default() },
+            away: Duration::from_secs(120),
+            poll: Duration::from_millis(250),
+            slowest: Duration::from_secs(5),
+        }
+    }
+}
+
+/// An A2A agent, or the agents of a Nuncio server.
+pub struct A2aPeer {
+    url: Url,
+    options: Arc<A2aOptions>,
+    found: Mutex<Option<Arc<Found>>>,
+}
+
+impl A2aPeer {
+    /// Whoever is at that address: an agent, its card, or a Nuncio server. Nobody is called yet.
+    pub fn new(url: Url, mut options: A2aOptions) -> Self {
+        // A cut is mended here, in more ways than the client knows.
+        options.http.resumes = 0;
+        Self { url, options: Arc::new(options), found: Mutex::default() }
+    }
+
+    /// What leads back to a task that somebody began, by its id: to all that it said from its beginning, where the
+    /// agent has cursors; else to where it stands.
+    pub async fn task(&self, task: &str) -> Result<Handle, PeerError> {
+        let found = match self.found() {
+            Some(found) => found,
+            None => self.find().await?,
+        };
+        let mut first = None;
+        for agent in &found.agents {
+            match call::handle_of(&self.line(Arc::clone(agent)), task).await {
+                Ok(handle) => return Ok(handle),
+                Err(error) => drop(first.get_or_insert(error)),
+            }
+        }
+        Err(first.unwrap_or_else(|| PeerError::Gone(format!("{} has no agents", self.address()))))
+    }
+
+    /// Looks who is there now.
+    async fn find(&self) -> Result<Arc<Found>, PeerError> {
+        let found = Arc::new(agents::find(&self.url, &self.options).await?);
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&found));
+        Ok(found)
+    }
+
+    fn found(&self) -> Option<Arc<Found>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The agent of that name. Who is not known may have come since.
+    async fn agent(&self, name: &str) -> Result<Arc<Known>, PeerError> {
+        if let Some(known) = self.found().and_then(|found| found.agent(name)) {
+            return Ok(known);
+        }
+        let found = self.find().await?;
+        found.agent(name).ok_or_else(|| {
+            let names: Vec<_> = found.agents.iter().map(|agent| agent.offer.name.as_str()).collect();
+            PeerError::Refused(format!(
+                "{} has no agent {name:?}; there is {}",
+                self.address(),
+                names.join(", ")
+            ))
+        })
+    }
+
+    fn line(&self, agent: Arc<Known>) -> Line {
+        Line::new(agent, Arc::clone(&self.options))
+    }
+}
+
+#[async_trait]
+impl Peer for A2aPeer {
+    fn protocol(&self) -> Protocol {
+        Protocol::A2a
+    }
+
+    fn address(&self) -> String {
+        agents::shown(&self.url)
+    }
+
+    fn name(&self) -> Option<String> {
+        self.found().map(|found| found.name.clone())
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, PeerError> {
+        let found = self.find().await?;
+        Ok(found.agents.iter().map(|agent| agent.offer.clone()).collect())
+    }
+
+    async fn changed(&self) {
+        // Cards do not tell when they change: whoever wants to know looks again.
+        std::future::pending::<()>().await;
+    }
+
+    async fn look(&self) -> Result<(), PeerError> {
+        agents::look(&self.url, &self.options).await
+    }
+
+    async fn begin(&self, begin: Begin) -> Result<Call, PeerError> {
+        let line = self.line(self.agent(&begin.offer).await?);
+        Ok(call::follow(Feed::begin(line, begin).await?))
+    }
+
+    async fn resume(&self, handle: &Handle) -> Result<Call, PeerError> {
+        let line = self.line(self.agent(&handle.offer).await?);
+        Ok(call::follow(Feed::resume(line, handle).await?))
+    }
+
+    async fn close(&self) {}
+}

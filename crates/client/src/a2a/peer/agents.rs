@@ -1,0 +1,217 @@
+//! Who is at an address: an agent whose card stands there, or the agents that a Nuncio server lists.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use nuncio_engine::Skill;
+use nuncio_wire::a2a::{Dialect, card::CURSOR_EXTENSION};
+use serde_json::Value;
+use url::Url;
+
+use super::{A2aOptions, fault::peer_error};
+use crate::{
+    a2a::{
+        A2aClient, AgentCard, CardReference, ClientError, Credentials, Interface, Received, WELL_KNOWN, card,
+        http::Http,
+    },
+    peer::{Offer, PeerError},
+};
+
+/// Where cards stood before 0.3.
+const WELL_KNOWN_BEFORE: &str = "/.well-known/agent.json";
+/// Cards that are fetched at the same time.
+const AT_ONCE: usize = 8;
+/// Agents of one server.
+const MOST: usize = 1000;
+
+/// Who was found.
+pub(super) struct Found {
+    /// What they are called together.
+    pub(super) name: String,
+    pub(super) agents: Vec<Arc<Known>>,
+}
+
+impl Found {
+    pub(super) fn agent(&self, name: &str) -> Option<Arc<Known>> {
+        self.agents.iter().find(|agent| agent.offer.name == name).cloned()
+    }
+}
+
+/// An agent whose card was read.
+pub(super) struct Known {
+    pub(super) offer: Offer,
+    pub(super) card: AgentCard,
+    /// The generation that it is spoken to in.
+    pub(super) dialect: Mutex<Dialect>,
+    /// Whether somebody insisted on that, or its card says it.
+    pub(super) certain: bool,
+    /// The client that was used last, with the token that it shows.
+    pub(super) client: Mutex<Option<(Option<String>, A2aClient)>>,
+}
+
+/// Finds out who is there, with their cards.
+pub(super) async fn find(url: &Url, options: &A2aOptions) -> Result<Found, PeerError> {
+    if let Some(index) = index(url, options).await {
+        let name = index["server"].as_str().unwrap_or("nuncio").to_owned();
+        let listed: Vec<Value> = index["agents"].as_array().cloned().unwrap_or_default();
+        let cards = stream::iter(listed.into_iter().take(MOST)).map(|agent| listed_agent(agent, options));
+        let agents = cards.buffered(AT_ONCE).try_collect().await?;
+        return Ok(Found { name, agents });
+    }
+    let card = card_at(url, options).await?;
+    let agent = Arc::new(Known::new(card, options)?);
+    Ok(Found { name: agent.card.name.clone(), agents: vec![agent] })
+}
+
+/// Whether somebody is there: the list of a server, or a card, is enough.
+pub(super) async fn look(url: &Url, options: &A2aOptions) -> Result<(), PeerError> {
+    match index(url, options).await {
+        Some(_) => Ok(()),
+        None => card_at(url, options).await.map(|_| ()),
+    }
+}
+
+/// An address that may be shown: without credentials and query.
+pub(super) fn shown(url: &Url) -> String {
+    let origin = url.origin().ascii_serialization();
+    format!("{origin}{}", url.path().trim_end_matches('/'))
+}
+
+/// The list of a Nuncio server's agents, where there is one.
+async fn index(url: &Url, options: &A2aOptions) -> Option<Value> {
+    if !options.whole_server || url.path() != "/" || url.query().is_some() {
+        return None;
+    }
+    let body = Http::new(&options.http, url).ok()?.get(url, "application/json").await.ok()?;
+    let index: Value = serde_json::from_slice(&body).ok()?;
+    (index["server"] == "nuncio" && index["agents"].is_array()).then_some(index)
+}
+
+async fn listed_agent(listed: Value, options: &A2aOptions) -> Result<Arc<Known>, PeerError> {
+    let at = listed["card"].as_str().unwrap_or_default();
+    let url = Url::parse(at).map_err(|error| PeerError::Malformed {
+        at: at.to_owned(),
+        why: format!("the card of {} stands at no address: {error}", listed["name"]),
+    })?;
+    let card = fetch(&url, options).await.map_err(peer_error)?;
+    let mut known = Known::new(card, options)?;
+    // The list's name is the one that callers see.
+    if let Some(name) = listed["name"].as_str() {
+        known.offer.name = name.to_owned();
+    }
+    Ok(Arc::new(known))
+}
+
+/// The card of the agent at an address: in its well-known place, at the address itself, or in the well-known place
+/// of the host if that card names the address. The error is that of the first place.
+async fn card_at(url: &Url, options: &A2aOptions) -> Result<Received<AgentCard>, PeerError> {
+    let mut first = None;
+    for place in places(url) {
+        match fetch(&place.url, options).await {
+            Ok(card) if !place.must_name || names(&card.value, url) => return Ok(card),
+            Ok(_) => {}
+            // Nobody is there, at whatever path.
+            Err(error @ (ClientError::Unreachable { .. } | ClientError::Timeout { .. })) => {
+                return Err(peer_error(error));
+            }
+            Err(error) => drop(first.get_or_insert(error)),
+        }
+    }
+    Err(first.map_or_else(
+        || PeerError::Unreachable { at: shown(url), why: "there is no agent card".into() },
+        peer_error,
+    ))
+}
+
+/// A place where a card may stand.
+struct Place {
+    url: Url,
+    /// Whether the card counts only if it names the address that was given.
+    must_name: bool,
+}
+
+fn places(url: &Url) -> Vec<Place> {
+    let at = |path: &str| {
+        let mut place = url.clone();
+        place.set_path(path);
+        place.set_query(None);
+        place
+    };
+    let exact = Place { url: url.clone(), must_name: false };
+    if url.path().ends_with(".json") || url.query().is_some() {
+        return vec![exact];
+    }
+    let folder = url.path().trim_end_matches('/');
+    let below = |name: &str| Place { url: at(&format!("{folder}{name}")), must_name: false };
+    let mut places = vec![below(WELL_KNOWN), below(WELL_KNOWN_BEFORE)];
+    if !folder.is_empty() {
+        places.push(exact);
+        places.extend([WELL_KNOWN, WELL_KNOWN_BEFORE].map(|path| Place { url: at(path), must_name: true }));
+    }
+    places
+}
+
+fn names(card: &AgentCard, url: &Url) -> bool {
+    let path = |url: &Url| url.path().trim_end_matches('/').to_owned();
+    card.interfaces.iter().any(|interface| path(&interface.url) == path(url))
+}
+
+/// Fetches a card. Credentials are shown only to a host that asks for them.
+async fn fetch(url: &Url, options: &A2aOptions) -> Result<Received<AgentCard>, ClientError> {
+    let reference = CardReference::Url(url.clone());
+    match card::fetch(&reference, &options.http, &Credentials::default()).await {
+        Err(error @ ClientError::Unauthorized { .. }) => {
+            let Some(authorizer) = &options.authorizer else { return Err(error) };
+            let Some(bearer) = authorizer.token(url).await else { return Err(error) };
+            let credentials = Credentials { bearer: Some(bearer), ..Credentials::default() };
+            card::fetch(&reference, &options.http, &credentials).await
+        }
+        answered => answered,
+    }
+}
+
+impl Known {
+    fn new(received: Received<AgentCard>, options: &A2aOptions) -> Result<Self, PeerError> {
+        let Received { json, value: mut card } = received;
+        let json: Value = serde_json::from_str(json.get()).unwrap_or_default();
+        let first = card.interfaces.first().cloned();
+        // No card can say that its agent speaks 0.1, so whoever insists on it knows better.
+        if let (Some(Dialect::V0_1), Some(first)) = (options.dialect, &first) {
+            card.interfaces.push(Interface { dialect: Dialect::V0_1, ..first.clone() });
+        }
+        let dialect = options.dialect.or(first.map(|first| first.dialect)).unwrap_or(Dialect::V1);
+        Ok(Self {
+            offer: offer(&json, &card),
+            certain: options.dialect.is_some()
+                || json["protocolVersion"].is_string()
+                || json["supportedInterfaces"].is_array(),
+            card,
+            dialect: Mutex::new(dialect),
+            client: Mutex::default(),
+        })
+    }
+}
+
+fn offer(json: &Value, card: &AgentCard) -> Offer {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let skills = json["skills"].as_array().into_iter().flatten().map(|skill| Skill {
+        id: text(&skill["id"]),
+        name: text(&skill["name"]),
+        description: text(&skill["description"]),
+        tags: texts(&skill["tags"]),
+        examples: texts(&skill["examples"]),
+    });
+    Offer {
+        name: card.name.clone(),
+        title: None,
+        description: text(&json["description"]),
+        input_schema: None,
+        output_schema: None,
+        skills: skills.filter(|skill| !skill.id.is_empty()).collect(),
+        // Whoever has cursors also has keys: the same message is the same task.
+        idempotent: card.extensions.iter().any(|uri| uri == CURSOR_EXTENSION),
+    }
+}

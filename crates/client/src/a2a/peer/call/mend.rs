@@ -1,0 +1,150 @@
+//! How a call goes on without a stream: after a cut, where there are none, and when the task has ended and some of it
+//! may not have been heard.
+
+use std::time::Duration;
+
+use nuncio_wire::a2a::{Dialect, StreamEvent};
+use tokio::time::Instant;
+
+use super::{EMPTY_STREAMS, FIRST_WAIT, Feed, LONGEST_WAIT, Source};
+use crate::{
+    a2a::{
+        ClientError,
+        peer::fault::{self, peer_error},
+    },
+    peer::PeerError,
+};
+
+impl Feed {
+    /// The stream was cut.
+    pub(super) fn lose(&mut self, why: &str) -> Result<(), PeerError> {
+        tracing::debug!(task = self.at.task, cursor = self.at.cursor, why, "a call was cut");
+        if self.at.task.is_none() && !self.line.has_cursors() {
+            return Err(PeerError::Cut(format!(
+                "{why}; whether the agent has taken the message is not known"
+            )));
+        }
+        if self.empty_streams == 0 {
+            self.pause = Duration::ZERO;
+        }
+        self.empty_streams += 1;
+        self.source = Source::Lost;
+        self.told.unsure |= !self.by_cursor();
+        Ok(())
+    }
+
+    /// One attempt to go on after a cut.
+    pub(super) async fn mend(&mut self) -> Result<(), PeerError> {
+        self.wait(LONGEST_WAIT).await;
+        let Some(task) = self.at.task.clone() else {
+            // Nothing came back, and the same message under the same key is one message.
+            let Some((send, headers)) = self.begun.take() else {
+                return Err(PeerError::Gone("the call was never begun".into()));
+            };
+            let said = self.say(&send, &headers).await;
+            self.begun = Some((send, headers));
+            return self.heard(said).map(|_| ());
+        };
+        if self.by_cursor() {
+            match self.line.subscribe(&task, self.at.cursor.as_deref()).await {
+                Ok(events) => {
+                    self.source = Source::Stream(Box::new(events));
+                    return self.heard(Ok(())).map(|_| ());
+                }
+                Err(error) if fault::is_passing(&error) || fault::is_gone(&error) => {
+                    return self.heard(Err(error)).map(|_: Option<()>| ());
+                }
+                // Cursors were announced and are not taken: then without.
+                Err(error) => {
+                    tracing::debug!(task, %error, "the cursor is not taken");
+                    (self.at.cursor, self.told.unsure) = (None, true);
+                }
+            }
+        }
+        let found = self.line.get(&task).await;
+        let Some(found) = self.heard(found)? else { return Ok(()) };
+        let rests = found.state.is_terminal() || found.state.is_interrupted();
+        (self.source, self.pause) = (Source::Poll, self.line.options.poll);
+        self.take(&StreamEvent::Task(Box::new(found)), None);
+        // Before 1.0 a second subscriber may do harm: the official Python SDK stores what is appended to an artifact
+        // once for each. So there the task is only looked at.
+        let subscribes = self.line.streams() && self.line.dialect() == Dialect::V1;
+        if rests || !subscribes || self.empty_streams >= EMPTY_STREAMS {
+            return Ok(());
+        }
+        if let Ok(events) = self.line.subscribe(&task, None).await {
+            self.source = Source::Stream(Box::new(events));
+            // What happened between the look and the subscription was seen by neither.
+            self.told.unsure = true;
+        }
+        Ok(())
+    }
+
+    /// Looks at the task.
+    pub(super) async fn look(&mut self, slowest: Duration) -> Result<(), PeerError> {
+        let Some(task) = self.at.task.clone() else {
+            return Err(PeerError::Malformed {
+                at: self.line.agent.card.at.clone(),
+                why: "it has taken a message and named no task".into(),
+            });
+        };
+        self.wait(slowest).await;
+        let found = self.line.get(&task).await;
+        if let Some(found) = self.heard(found)? {
+            if matches!(self.source, Source::Asked) && !found.state.is_interrupted() {
+                (self.source, self.pause) = (Source::Lost, FIRST_WAIT);
+                if self.by_cursor() {
+                    return Ok(());
+                }
+            }
+            self.answer_again(&found).await?;
+            self.take(&StreamEvent::Task(Box::new(found)), None);
+        }
+        Ok(())
+    }
+
+    /// The task has ended, and some of its artifacts may not have been heard of.
+    pub(super) async fn close(&mut self) -> Result<(), PeerError> {
+        let Some(task) = self.at.task.clone() else {
+            self.source = Source::Over;
+            return Ok(());
+        };
+        let found = self.line.get(&task).await;
+        if found.is_err() {
+            self.wait(LONGEST_WAIT).await;
+        }
+        if let Some(found) = self.heard(found)? {
+            self.take(&StreamEvent::Task(Box::new(found)), None);
+        }
+        Ok(())
+    }
+
+    /// Waits a little, longer each time.
+    async fn wait(&mut self, longest: Duration) {
+        let pause = self.pause;
+        tokio::time::sleep(pause).await;
+        self.pause = (pause + pause / 2).min(longest.max(pause)).max(FIRST_WAIT);
+    }
+
+    /// What came of a request that may be made again. `None`: it did not come through, and is worth another try.
+    pub(super) fn heard<T>(&mut self, answer: Result<T, ClientError>) -> Result<Option<T>, PeerError> {
+        match answer {
+            Ok(answer) => {
+                self.silent = None;
+                Ok(Some(answer))
+            }
+            Err(error) if fault::is_gone(&error) => Err(PeerError::Gone(error.to_string())),
+            Err(error) if fault::is_passing(&error) => {
+                let since = *self.silent.get_or_insert_with(Instant::now);
+                if since.elapsed() < self.line.options.away {
+                    return Ok(None);
+                }
+                Err(PeerError::Cut(format!(
+                    "the agent has been away for {} s: {error}",
+                    since.elapsed().as_secs()
+                )))
+            }
+            Err(error) => Err(peer_error(error)),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What whoever follows a call wants of it: answers, and a stop.
+
+use http::{HeaderName, HeaderValue};
+use nuncio_engine::question::Answer;
+use nuncio_wire::a2a::{Send, StreamEvent, TaskView};
+use tokio::time::Instant;
+
+use super::{FIRST_WAIT, Feed, Given, LONGEST_WAIT, Source};
+use crate::{
+    a2a::peer::{
+        fault::{self, peer_error},
+        line::Headers,
+    },
+    peer::{Order, PeerError},
+};
+
+/// How often an answer is sent again to a stranger who does not hear it.
+const ANSWERS_AGAIN: u32 = 3;
+/// Where a task cannot be canceled because it has ended.
+const NOT_CANCELABLE: i64 = -32002;
+
+impl Feed {
+    pub(super) async fn order(&mut self, order: Order) {
+        match order {
+            Order::Answer { question, answer, taken } => {
+                let _ = taken.send(self.answer(&question, &answer).await);
+            }
+            Order::Cancel { told } => match &self.at.task {
+                Some(_) => drop(told.send(self.cancel().await)),
+                None => self.cancels.push(told),
+            },
+        }
+    }
+
+    async fn answer(&mut self, question: &str, answer: &Answer) -> Result<(), PeerError> {
+        let (Some(task), Some(asked)) = (self.at.task.clone(), self.told.asked.clone()) else {
+            return Err(PeerError::Gone(format!("the agent does not ask {question:?}, or not any more")));
+        };
+        if asked.question.id != question {
+            return Err(PeerError::Gone(format!("the agent does not ask {question:?}, or not any more")));
+        }
+        let message = asked.answer(&task, answer);
+        let key =
+            HeaderValue::from_str(&message.id).map(|key| (HeaderName::from_static("idempotency-key"), key));
+        let context_id = self.at.context.clone();
+        let send = Send { task_id: Some(task), context_id, blocking: false, ..Send::new(message) };
+        let headers: Headers = key.into_iter().collect();
+        let since = Instant::now();
+        let mut pause = FIRST_WAIT;
+        // Before the answer is on its way: what comes back speaks of the time after it.
+        self.told.settle(question);
+        loop {
+            let error = match self.say(&send, &headers).await {
+                Ok(()) => break,
+                Err(error) => error,
+            };
+            let again = match self.line.has_cursors() {
+                true => fault::is_passing(&error),
+                // A stranger may have heard it: only what was certainly not heard is said again.
+                false => peer_error(error.clone()).is_passing() || !self.was_heard(&send).await,
+            };
+            if !again || !fault::is_passing(&error) || since.elapsed() > self.line.options.away {
+                self.told.reopen(asked);
+                return Err(peer_error(error));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_WAIT);
+        }
+        self.given = Some(Given { send, headers, at: Instant::now(), again: ANSWERS_AGAIN });
+        self.keep();
+        Ok(())
+    }
+
+    /// Sends the last answer again, if the task waits for it as before although it was sent a while ago.
+    pub(super) async fn answer_again(&mut self, found: &TaskView) -> Result<(), PeerError> {
+        let patience = self.line.options.slowest;
+        let Some(given) = self.given.as_mut().filter(|_| self.told.waits_still(found)) else {
+            self.given = None;
+            return Ok(());
+        };
+        if given.at.elapsed() < patience {
+            return Ok(());
+        }
+        if given.again == 0 {
+            return Err(PeerError::Cut("the agent goes on waiting for an answer that it was given".into()));
+        }
+        (given.at, given.again) = (Instant::now(), given.again - 1);
+        let (send, headers) = (given.send.clone(), given.headers.clone());
+        tracing::debug!(task = self.at.task, "an answer was not heard, and is sent again");
+        let said = self.say(&send, &headers).await;
+        self.heard(said).map(|_| ())
+    }
+
+    /// Whether an answer that was cut off has arrived: the task does not wait any more.
+    async fn was_heard(&mut self, send: &Send) -> bool {
+        let Some(task) = &send.task_id else { return true };
+        match self.line.get(task).await {
+            Ok(found) => !found.state.is_interrupted(),
+            Err(_) => true,
+        }
+    }
+
+    async fn cancel(&mut self) -> Result<(), PeerError> {
+        let Some(task) = self.at.task.clone() else { return Ok(()) };
+        match self.line.cancel(&task).await {
+            Ok(found) => {
+                let streams = matches!(self.source, Source::Stream(_));
+                // A stream says it in its own time, with everything that came before.
+                if !streams && found.state.is_terminal() && !self.by_cursor() {
+                    self.take(&StreamEvent::Task(Box::new(found)), None);
+                } else if !streams {
+                    (self.source, self.pause) = (Source::Lost, FIRST_WAIT);
+                }
+                Ok(())
+            }
+            Err(error) if error.rpc_code() == Some(NOT_CANCELABLE) => Ok(()),
+            Err(error) => Err(peer_error(error)),
+        }
+    }
+
+    /// The task is known now: whoever wanted it stopped gets that.
+    pub(super) fn cancel_known(&mut self) {
+        let Some(task) = self.at.task.clone().filter(|_| !self.cancels.is_empty()) else { return };
+        let (line, waiting) = (self.line.clone(), std::mem::take(&mut self.cancels));
+        tokio::spawn(async move {
+            let told = line.cancel(&task).await.map(|_| ()).map_err(peer_error);
+            for waits in waiting {
+                let _ = waits.send(told.clone());
+            }
+        });
+    }
+}

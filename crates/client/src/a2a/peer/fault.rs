@@ -1,0 +1,96 @@
+//! What a client's errors mean to whoever calls a peer.
+
+use std::time::Duration;
+
+use nuncio_wire::jsonrpc::ErrorObject;
+use serde_json::Value;
+
+use crate::{a2a::ClientError, peer::PeerError};
+
+const METHOD_NOT_FOUND: i64 = -32601;
+const INTERNAL: i64 = -32603;
+const TASK_NOT_FOUND: i64 = -32001;
+const UNSUPPORTED_OPERATION: i64 = -32004;
+const NO_STREAMING_0_1: i64 = -32006;
+
+/// The error, in the cases that a caller reacts to differently.
+pub(super) fn peer_error(error: ClientError) -> PeerError {
+    let words = error.to_string();
+    match error {
+        ClientError::Unreachable { at, why, sent: false } => PeerError::Unreachable { at, why },
+        ClientError::Unreachable { .. }
+        | ClientError::Timeout { .. }
+        | ClientError::Ended
+        | ClientError::Cut { .. } => PeerError::Cut(words),
+        // A proxy says so while the agent is on its way up.
+        ClientError::NoCard { at, why } => {
+            PeerError::Unreachable { at, why: format!("there is no agent card: {why}") }
+        }
+        ClientError::BadCard { at, why } => {
+            PeerError::Malformed { at, why: format!("its card is not valid: {why}") }
+        }
+        ClientError::NoCommonVersion(_)
+        | ClientError::NoCommonBinding(_)
+        | ClientError::Unsupported(_)
+        | ClientError::Setup(_) => PeerError::Unsupported(words),
+        ClientError::Unauthorized { at, status, body, .. } => {
+            let why = if body.is_empty() { format!("HTTP {status}") } else { body };
+            PeerError::Unauthorized { at, why }
+        }
+        ClientError::Http { status: 429 | 502..=504, retry_after, .. } => {
+            PeerError::Busy { why: words, retry_after }
+        }
+        ClientError::Http { status: 404 | 410, .. } => PeerError::Gone(words),
+        ClientError::Http { .. } => PeerError::Refused(words),
+        ClientError::Rpc(error) => rpc_error(&error),
+        ClientError::Malformed(why) => PeerError::Malformed { at: "the agent".into(), why },
+    }
+}
+
+fn rpc_error(error: &ErrorObject) -> PeerError {
+    let words = error.message.clone();
+    if let Some(retry_after) = retry_after(error.data.as_ref()) {
+        return PeerError::Busy { why: words, retry_after: Some(retry_after) };
+    }
+    match error.code {
+        TASK_NOT_FOUND => PeerError::Gone(words),
+        METHOD_NOT_FOUND => PeerError::Unsupported(words),
+        _ => PeerError::Refused(words),
+    }
+}
+
+/// `retryAfterSeconds` as Nuncio says it: in the details of 1.0, or as a plain member before.
+fn retry_after(data: Option<&Value>) -> Option<Duration> {
+    let seconds = |value: &Value| {
+        let text = value["retryAfterSeconds"].as_str()?;
+        text.parse().ok().map(Duration::from_secs)
+    };
+    match data? {
+        Value::Array(details) => details.iter().find_map(|detail| seconds(&detail["metadata"])),
+        other => seconds(other),
+    }
+}
+
+/// Whether the agent has no streams, whatever its card says.
+pub(super) fn has_no_streams(error: &ClientError) -> bool {
+    matches!(error.rpc_code(), Some(METHOD_NOT_FOUND | UNSUPPORTED_OPERATION | NO_STREAMING_0_1))
+        || matches!(error, ClientError::Malformed(why) if why.contains("stream of events"))
+}
+
+/// Whether the agent does not know the method, and may be of another generation.
+pub(super) fn is_unknown_method(error: &ClientError) -> bool {
+    error.rpc_code() == Some(METHOD_NOT_FOUND)
+}
+
+/// Whether there is no such task.
+pub(super) fn is_gone(error: &ClientError) -> bool {
+    error.rpc_code() == Some(TASK_NOT_FOUND) || matches!(error, ClientError::Http { status: 404 | 410, .. })
+}
+
+/// Whether another try may do, of a request that may be made twice.
+pub(super) fn is_passing(error: &ClientError) -> bool {
+    let busy = matches!(error, ClientError::Rpc(rpc) if retry_after(rpc.data.as_ref()).is_some());
+    let broken = matches!(error, ClientError::Rpc(rpc) if rpc.code == INTERNAL)
+        || matches!(error, ClientError::Http { status: 500.., .. } | ClientError::Cut { .. });
+    error.is_passing() || busy || broken
+}

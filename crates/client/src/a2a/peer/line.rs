@@ -1,0 +1,142 @@
+//! Requests to one agent, in the caller's name: a token that is refused is renewed once and the request made again.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use http::{HeaderName, HeaderValue};
+use nuncio_wire::a2a::{Dialect, TaskView};
+
+use super::{A2aOptions, agents::Known};
+use crate::a2a::{A2aClient, ClientError, Credentials, Events, Preference};
+
+/// How long the answer to a request that changes nothing may take.
+const SOON: Duration = Duration::from_secs(30);
+/// History is not needed here: what was said is told when it is said.
+const NO_HISTORY: Option<usize> = Some(0);
+
+/// A line to one agent.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) agent: Arc<Known>,
+    pub(super) options: Arc<A2aOptions>,
+}
+
+/// Headers of one request.
+pub(super) type Headers = Vec<(HeaderName, HeaderValue)>;
+
+impl Line {
+    pub(super) fn new(agent: Arc<Known>, options: Arc<A2aOptions>) -> Self {
+        Self { agent, options }
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        *self.agent.dialect.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the first generation is spoken with this agent.
+    pub(super) fn fall_back(&self) {
+        *self.agent.dialect.lock().unwrap_or_else(PoisonError::into_inner) = Dialect::V0_1;
+        *self.agent.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Whether the ids of the agent's events are cursors, and the same message under the same key is one message.
+    pub(super) fn has_cursors(&self) -> bool {
+        self.agent.offer.idempotent
+    }
+
+    pub(super) fn streams(&self) -> bool {
+        self.agent.card.streaming
+    }
+
+    /// Makes a request; once more with another token, where the first was refused and there is another.
+    pub(super) async fn ask<T, F>(
+        &self,
+        headers: &Headers,
+        request: impl Fn(A2aClient) -> F,
+    ) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let client = self.client(headers).await?;
+        match request(client).await {
+            Err(error @ ClientError::Unauthorized { .. }) => {
+                self.challenged(error).await?;
+                request(self.client(headers).await?).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// The task as it stands.
+    pub(super) async fn get(&self, task: &str) -> Result<TaskView, ClientError> {
+        let get = |client: A2aClient| async move { client.get(task, NO_HISTORY).await };
+        Ok(self.soon(get).await?.value)
+    }
+
+    /// Stops the task.
+    pub(super) async fn cancel(&self, task: &str) -> Result<TaskView, ClientError> {
+        let cancel = |client: A2aClient| async move { client.cancel(task).await };
+        Ok(self.soon(cancel).await?.value)
+    }
+
+    /// Streams the task: from a cursor, or from now.
+    pub(super) async fn subscribe(&self, task: &str, after: Option<&str>) -> Result<Events, ClientError> {
+        self.soon(|client| async move { client.subscribe(task, after).await }).await
+    }
+
+    async fn soon<T, F>(&self, request: impl Fn(A2aClient) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        match tokio::time::timeout(SOON, self.ask(&vec![], request)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(ClientError::Timeout { at: self.agent.card.at.clone(), limit: SOON }),
+        }
+    }
+
+    async fn client(&self, headers: &Headers) -> Result<A2aClient, ClientError> {
+        let Known { card, client: kept, .. } = &*self.agent;
+        let dialect = self.dialect();
+        let preference = Preference { bindings: vec![], dialect };
+        let bearer = match &self.options.authorizer {
+            Some(authorizer) => authorizer.token(&card.pick(&preference)?.url).await,
+            None => None,
+        };
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut client = match &*kept {
+            Some((token, client)) if *token == bearer => client.clone(),
+            _ => {
+                let credentials = Credentials { bearer: bearer.clone(), ..Credentials::default() };
+                let client = A2aClient::new(card, &preference, &credentials, &self.options.http)?;
+                kept.insert((bearer, client)).1.clone()
+            }
+        };
+        drop(kept);
+        for (name, value) in headers {
+            client = client.with_header(name.clone(), value.clone());
+        }
+        Ok(client)
+    }
+
+    /// The agent refused the caller: asks for another token. An error where there is none.
+    async fn challenged(&self, error: ClientError) -> Result<(), ClientError> {
+        let (Some(authorizer), ClientError::Unauthorized { at, status, supplied, challenge, body }) =
+            (&self.options.authorizer, &error)
+        else {
+            return Err(error);
+        };
+        let preference = Preference { bindings: vec![], dialect: self.dialect() };
+        let resource = &self.agent.card.pick(&preference)?.url;
+        match authorizer.challenged(resource, *status, challenge.as_deref()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(error),
+            Err(why) => {
+                let body = if body.is_empty() { why } else { format!("{why} ({body})") };
+                let (at, challenge) = (at.clone(), challenge.clone());
+                Err(ClientError::Unauthorized { at, status: *status, supplied: *supplied, body, challenge })
+            }
+        }
+    }
+}

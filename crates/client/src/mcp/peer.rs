@@ -1,0 +1,143 @@
+//! An MCP server anywhere as a [`Peer`]: over HTTP or pipes, in whatever revision it speaks.
+//!
+//! Each tool is an offer, each call a `tools/call` that is followed to its end: through streams that are cut,
+//! questions that are asked on the way, and tasks that go on by themselves. Nothing is started or called before it is
+//! needed.
+
+mod call;
+mod connection;
+mod content;
+mod exchange;
+mod fail;
+mod greet;
+mod http;
+mod hub;
+mod incoming;
+mod kept;
+mod listen;
+mod old_sse;
+mod options;
+mod pipe;
+mod question;
+mod shared;
+mod streamable;
+mod tools;
+mod wire;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use nuncio_wire::mcp::Version;
+use serde_json::{Value, json};
+
+pub use self::options::{Declared, McpOptions};
+use self::{
+    call::Conversation,
+    kept::{Again, Kept, Way},
+    shared::Shared,
+};
+use crate::peer::{Begin, Call, Handle, Offer, Peer, PeerError, Place, Protocol};
+
+/// An MCP server.
+#[derive(Clone)]
+pub struct McpPeer {
+    shared: Arc<Shared>,
+}
+
+impl McpPeer {
+    /// The server at that place. Nothing is started or called until it is used.
+    pub fn new(place: Place, options: McpOptions) -> Self {
+        Self { shared: Arc::new(Shared::new(place, options)) }
+    }
+
+    /// Sends any other request of the protocol: resources, prompts, completion. Returns its result as it came; in
+    /// 2026-07-28 that may be one which asks for more.
+    pub async fn request(&self, method: &str, params: Value) -> Result<Value, PeerError> {
+        self.shared.request(method, &params).await
+    }
+
+    /// The revision that is spoken, once the server was greeted.
+    pub async fn version(&self) -> Result<Version, PeerError> {
+        Ok(self.shared.connection().await?.version)
+    }
+
+    /// What the server says that it can do, in the protocol's words.
+    pub async fn capabilities(&self) -> Result<Value, PeerError> {
+        Ok(self.shared.connection().await?.about.capabilities.clone())
+    }
+
+    /// The whole wording of a question that is open, in the protocol's words: of a sample, all its messages.
+    pub fn wording(&self, question: &str) -> Option<Value> {
+        self.shared.wording(question)
+    }
+}
+
+#[async_trait]
+impl Peer for McpPeer {
+    fn protocol(&self) -> Protocol {
+        Protocol::Mcp
+    }
+
+    fn address(&self) -> String {
+        self.shared.at.clone()
+    }
+
+    fn name(&self) -> Option<String> {
+        self.shared.name()
+    }
+
+    async fn offers(&self) -> Result<Vec<Offer>, PeerError> {
+        let tools = self.shared.list_tools().await?;
+        Ok(tools.iter().map(|tool| tool.offer.clone()).collect())
+    }
+
+    async fn changed(&self) {
+        self.shared.changed().await;
+    }
+
+    async fn look(&self) -> Result<(), PeerError> {
+        let connection = self.shared.connection().await?;
+        let method = if connection.version.is_stateless() { "server/discover" } else { "ping" };
+        self.shared.request(method, &json!({})).await.map(drop)
+    }
+
+    async fn begin(&self, begin: Begin) -> Result<Call, PeerError> {
+        let mut again = true;
+        let (connection, tool) = loop {
+            let connection = self.shared.connection().await?;
+            match self.shared.tool(&connection, &begin.offer).await {
+                Ok(tool) => break (connection, tool),
+                Err(fail::Fail::SessionLost) if again => {
+                    again = false;
+                    self.shared.forget(&connection).await;
+                }
+                Err(fail) => return Err(fail.into_peer(&self.shared.at)),
+            }
+        };
+        let call = Again { arguments: tool.arguments(&begin.input)?, trace: begin.trace, ..Again::default() };
+        let token = uuid::Uuid::now_v7().simple().to_string();
+        let (told, driver) = Call::new();
+        let conversation = Conversation::new(&self.shared, connection, &begin.offer, token, call, driver);
+        tokio::spawn(conversation.begin());
+        Ok(told)
+    }
+
+    async fn resume(&self, handle: &Handle) -> Result<Call, PeerError> {
+        let (kept, version) = Kept::read(handle)?;
+        let connection = self.shared.back(version, kept.session.as_deref()).await?;
+        let (told, driver) = Call::new();
+        let again = match &kept.way {
+            Way::Again(again) => again.clone(),
+            Way::Stream { .. } | Way::Task => Again::default(),
+        };
+        let token = kept.token.clone();
+        let conversation = Conversation::new(&self.shared, connection, &handle.offer, token, again, driver);
+        let task = handle.task.clone();
+        tokio::spawn(async move { conversation.resume(kept, task.as_deref()).await });
+        Ok(told)
+    }
+
+    async fn close(&self) {
+        self.shared.close().await;
+    }
+}

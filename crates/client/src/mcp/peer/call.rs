@@ -1,0 +1,513 @@
+//! One call, from its request to its end: what comes becomes what happened, and what is wanted is done.
+//!
+//! One loop owns the call. It hears the request's stream and what the hub has for it, tells whoever follows, and takes
+//! their orders meanwhile, also while they are slow to listen. A call is at work under its request, waits to be made
+//! again with answers, or has become a task (`task.rs`).
+
+mod asking;
+mod task;
+
+use std::{collections::VecDeque, sync::Arc};
+
+use http::HeaderMap;
+use nuncio_engine::{
+    content::{Message, Role},
+    event::{LogLine, Progress},
+    task::State,
+};
+use nuncio_wire::{
+    jsonrpc::ErrorObject,
+    mcp::{HEADER_MISMATCH, URL_REQUIRED, Version, level_of},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use self::task::Task;
+use super::{
+    connection::{Connection, Link},
+    content,
+    exchange::{Exchange, Heard},
+    fail::{Fail, refusal},
+    hub::Seat,
+    incoming::{Answer, Incoming},
+    kept::{Again, Kept, Way},
+    question::Open,
+    shared::Shared,
+    tools::TaskSupport,
+};
+use crate::peer::{CallDriver, Ended, HAPPENED, Happened, Order, PeerError, RESULT, whole};
+
+/// A call that goes on.
+pub(super) struct Conversation {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+    seat: Seat,
+    /// The tool.
+    name: String,
+    token: String,
+    phase: Phase,
+    /// What the call waits for, and the id of that request.
+    exchange: Option<(Value, Exchange)>,
+    /// The last event of its stream.
+    cursor: Option<String>,
+    open: Vec<Open>,
+    /// What happened and was not told yet.
+    outbox: VecDeque<Happened>,
+    driver: CallDriver,
+    /// When something was last heard of it.
+    heard: Instant,
+    /// Whether somebody would not visit a link that the call needs.
+    turned_down: bool,
+    /// Whether it was made anew already because of something that a second try may cure.
+    retried: bool,
+}
+
+/// Where a call stands.
+enum Phase {
+    /// Its request is under way, or waits to be made again.
+    Call(Again),
+    /// It goes on by itself.
+    Task(Task),
+}
+
+/// What comes next.
+enum Step {
+    Told,
+    Heard(Result<Heard, Fail>),
+    Routed(Incoming),
+    Order(Order),
+    /// Nobody follows any more.
+    LetGo,
+    Due,
+    /// Nothing was heard for too long.
+    Silent,
+    Polled(Result<Value, Fail>),
+}
+
+impl Conversation {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        connection: Arc<Connection>,
+        name: &str,
+        token: String,
+        again: Again,
+        driver: CallDriver,
+    ) -> Self {
+        let seat = connection.hub.sit(&token, None);
+        Self {
+            shared: Arc::clone(shared),
+            connection,
+            seat,
+            name: name.to_owned(),
+            token,
+            phase: Phase::Call(again),
+            exchange: None,
+            cursor: None,
+            open: vec![],
+            outbox: VecDeque::new(),
+            driver,
+            heard: Instant::now(),
+            turned_down: false,
+            retried: false,
+        }
+    }
+
+    /// Makes the call, and follows it to its end.
+    pub(super) async fn begin(mut self) {
+        let end = match self.call().await {
+            Ok(()) => self.work().await,
+            Err(fail) => Err(fail.into_peer(&self.connection.at)),
+        };
+        self.end(end).await;
+    }
+
+    /// Goes on where another left it.
+    pub(super) async fn resume(mut self, kept: Kept, task: Option<&str>) {
+        self.open = kept.questions;
+        for open in &mut self.open {
+            open.again = true;
+        }
+        let begun = match kept.way {
+            Way::Stream { request, event } => match &self.connection.link {
+                Link::Http(http) => {
+                    self.exchange = Some((request.clone(), http.resume(request, event.clone())));
+                    self.cursor = Some(event);
+                    Ok(())
+                }
+                Link::Wire(_) => Err(PeerError::Gone("a call on pipes ends with them".into()).into()),
+            },
+            Way::Again(again) => {
+                self.phase = Phase::Call(again);
+                if self.open.is_empty() { self.call().await } else { Ok(()) }
+            }
+            Way::Task => {
+                self.join(task.unwrap_or_default()).await;
+                Ok(())
+            }
+        };
+        let end = match begun {
+            Ok(()) => {
+                self.keep();
+                self.ask_again();
+                self.work().await
+            }
+            Err(fail) => Err(fail.into_peer(&self.connection.at)),
+        };
+        self.end(end).await;
+    }
+
+    /// Sends the call as it stands: for the first time, or again with answers.
+    async fn call(&mut self) -> Result<(), Fail> {
+        let Phase::Call(again) = &mut self.phase else { return Ok(()) };
+        again.round += 1;
+        let tool = self.shared.tool(&self.connection, &self.name).await?;
+        let mut params = json!({ "name": self.name, "arguments": again.arguments });
+        params["_meta"]["progressToken"] = self.token.clone().into();
+        if let Some(trace) = &again.trace {
+            params["_meta"]["traceparent"] = trace.clone().into();
+        }
+        if !again.answers.is_empty() {
+            params["inputResponses"] = Value::Object(again.answers.clone());
+        }
+        if let Some(state) = &again.state {
+            params["requestState"] = state.clone().into();
+        }
+        // In the revision after it the server decides.
+        let as_task = self.connection.version == Version::V2025_11_25
+            && self.connection.has_tasks()
+            && tool.tasks != TaskSupport::Forbidden;
+        if as_task {
+            params["task"] = json!({});
+        }
+        let stateless = self.connection.version.is_stateless();
+        let mirrored = if stateless { tool.headers(&again.arguments) } else { HeaderMap::new() };
+        self.exchange = Some(self.connection.exchange("tools/call", params, mirrored).await?);
+        Ok(())
+    }
+
+    /// Follows the call. `None`: nobody wants to know how it ends.
+    async fn work(&mut self) -> Result<Option<Ended>, PeerError> {
+        let mut closed = self.shared.closing();
+        loop {
+            let step = tokio::select! {
+                step = self.step() => step,
+                () = closed.closed() => {
+                    return Err(PeerError::Cut(format!("the connection to {} was closed", self.connection.at)));
+                }
+            };
+            if let Step::Heard(_) | Step::Routed(_) | Step::Order(_) = &step {
+                self.heard = Instant::now();
+            }
+            let ended = match step {
+                Step::Told => None,
+                Step::LetGo => return Ok(None),
+                Step::Order(order) => self.order(order).await?,
+                Step::Routed(message) => self.message(message).await?,
+                Step::Heard(Ok(Heard::Message(message))) => self.message(message).await?,
+                Step::Heard(Ok(Heard::Cursor(cursor))) => {
+                    self.cursor = Some(cursor);
+                    self.keep();
+                    None
+                }
+                Step::Heard(Err(fail)) => self.broke(fail).await?,
+                Step::Silent => return Err(self.silent().await),
+                Step::Due => {
+                    self.poll();
+                    None
+                }
+                Step::Polled(polled) => self.polled(polled).await?,
+            };
+            if ended.is_some() {
+                return Ok(ended);
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Step {
+        let room = self.outbox.len() < HAPPENED;
+        let (due, polling) = match &mut self.phase {
+            Phase::Task(task) => (task.due(), task.polling.as_mut()),
+            Phase::Call(_) => (None, None),
+        };
+        // Whoever reads a stream of HTTP has an eye on that; on a shared channel nobody else has.
+        let shared = matches!((&self.connection.link, &self.exchange), (Link::Wire(_), Some(_)));
+        let silent = (shared && polling.is_none() && due.is_none())
+            .then(|| self.heard + self.connection.options.silence);
+        tokio::select! {
+            biased;
+            permit = self.driver.happened.reserve(), if !self.outbox.is_empty() => match permit {
+                Ok(permit) => {
+                    if let Some(happened) = self.outbox.pop_front() {
+                        permit.send(Ok(happened));
+                    }
+                    Step::Told
+                }
+                Err(_) => Step::LetGo,
+            },
+            order = self.driver.orders.recv() => order.map_or(Step::LetGo, Step::Order),
+            message = self.seat.next(), if room => Step::Routed(message),
+            heard = next(&mut self.exchange), if room => Step::Heard(heard),
+            polled = polled(polling), if room => Step::Polled(polled),
+            () = sleep(due) => Step::Due,
+            () = sleep(silent) => Step::Silent,
+        }
+    }
+
+    /// Takes a message.
+    async fn message(&mut self, message: Incoming) -> Result<Option<Ended>, PeerError> {
+        match message {
+            Incoming::Answer(answer) => return self.answered(answer).await,
+            Incoming::Request { id, method, params } => self.asked(&id, &method, params).await,
+            Incoming::Notice { method, params } => return self.noticed(&method, &params).await,
+        }
+        Ok(None)
+    }
+
+    async fn noticed(&mut self, method: &str, params: &Value) -> Result<Option<Ended>, PeerError> {
+        match method {
+            "notifications/progress" if params["progressToken"] == *self.token => {
+                let done = params["progress"].as_f64().unwrap_or_default();
+                let text = params["message"].as_str().map(str::to_owned);
+                let progress = Progress { done, total: params["total"].as_f64(), text };
+                self.outbox.push_back(Happened::Progress(progress));
+            }
+            "notifications/message" => {
+                let level = params["level"].as_str().and_then(|name| level_of(name).ok());
+                let text = match &params["data"] {
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                };
+                let level = level.unwrap_or(nuncio_engine::Level::Info);
+                self.outbox.push_back(Happened::Log(LogLine { level, text }));
+            }
+            "notifications/elicitation/complete" => self.visited(&params["elicitationId"]).await?,
+            // It does not want an answer to its question any more.
+            "notifications/cancelled" => self.withdrawn(&params["requestId"]),
+            "notifications/tasks" | "notifications/tasks/status" => return self.task_told(params).await,
+            "notifications/subscriptions/acknowledged" => self.listened(params),
+            _ => tracing::debug!(method, "{}: nothing that a call knows", self.connection.at),
+        }
+        Ok(None)
+    }
+
+    /// Takes the answer to what the call waits for.
+    async fn answered(&mut self, answer: Answer) -> Result<Option<Ended>, PeerError> {
+        self.exchange = None;
+        if let Phase::Task(_) = &self.phase {
+            return self.task_answered(answer);
+        }
+        let result = match answer.outcome {
+            Ok(result) => result,
+            Err(error) => return self.refused(error).await,
+        };
+        match result["resultType"].as_str() {
+            Some("input_required") => self.input_required(result).await.map(|()| None),
+            Some("task") => self.enter(&result).await,
+            None | Some("complete") if result["task"]["taskId"].is_string() => {
+                self.enter(&result["task"]).await
+            }
+            None | Some("complete") => Ok(Some(self.completed(&result))),
+            Some(other) => {
+                let why = format!("a result of the type {other:?}");
+                Err(PeerError::Malformed { at: self.connection.at.clone(), why })
+            }
+        }
+    }
+
+    /// The result of the tool.
+    fn completed(&mut self, result: &Value) -> Ended {
+        if let Some(failed) = content::failed(result, &self.token) {
+            return failed;
+        }
+        let parts = content::parts(result);
+        if !parts.is_empty() {
+            self.outbox.push_back(Happened::Artifact(whole(RESULT, parts)));
+        }
+        Ended::completed()
+    }
+
+    /// The server's own error.
+    async fn refused(&mut self, error: ErrorObject) -> Result<Option<Ended>, PeerError> {
+        if error.code == i64::from(URL_REQUIRED) {
+            return self.links_required(error);
+        }
+        if error.code == i64::from(HEADER_MISMATCH) && !self.retried {
+            // The tool may want other arguments in headers by now.
+            self.retried = true;
+            self.shared.forget_tools();
+            return self.make_again().await.map(|()| None);
+        }
+        match refusal(&self.connection.at, &error) {
+            Some(refused) => Err(refused),
+            None => Ok(Some(self.failed(&error.message))),
+        }
+    }
+
+    fn failed(&self, why: &str) -> Ended {
+        Ended { state: State::Failed, message: Some(Message::text(&*self.token, Role::Agent, why)) }
+    }
+
+    /// What the call waited for will not come.
+    async fn broke(&mut self, fail: Fail) -> Result<Option<Ended>, PeerError> {
+        self.exchange = None;
+        if let Phase::Task(_) = &self.phase {
+            return self.task_broke(fail);
+        }
+        match fail {
+            Fail::Rpc(error) => self.refused(error).await,
+            // The request was not taken, so it is made in a new session.
+            Fail::SessionLost if self.cursor.is_none() && !self.retried => {
+                self.retried = true;
+                self.reconnect().await?;
+                self.make_again().await.map(|()| None)
+            }
+            fail => Err(fail.into_peer(&self.connection.at)),
+        }
+    }
+
+    async fn silent(&mut self) -> PeerError {
+        let limit = self.connection.options.silence;
+        if let Some((id, _)) = self.exchange.take() {
+            self.connection.cancel(&id, "it took too long").await;
+        }
+        let (at, name) = (&self.connection.at, &self.name);
+        PeerError::Cut(format!("{at}: nothing was heard of {name} for {} s", limit.as_secs_f32()))
+    }
+
+    async fn make_again(&mut self) -> Result<(), PeerError> {
+        self.call().await.map_err(|fail| fail.into_peer(&self.connection.at))
+    }
+
+    /// Goes over to a connection that works.
+    async fn reconnect(&mut self) -> Result<(), PeerError> {
+        self.shared.forget(&self.connection).await;
+        self.connection = self.shared.connection().await?;
+        let task = match &self.phase {
+            Phase::Task(task) => Some(task.id.as_str()),
+            Phase::Call(_) => None,
+        };
+        self.seat = self.connection.hub.sit(&self.token, task);
+        Ok(())
+    }
+
+    /// Stops the work. A task tells of its end; a call that was taken back is answered no more.
+    async fn cancel(&mut self) -> Result<Option<Ended>, PeerError> {
+        if let Phase::Task(task) = &mut self.phase {
+            let params = json!({ "taskId": task.id });
+            task.soon();
+            let told = self.connection.request("tasks/cancel", params).await;
+            return told.map(|_| None).map_err(|fail| fail.into_peer(&self.connection.at));
+        }
+        if let Some((id, exchange)) = self.exchange.take() {
+            self.connection.cancel(&id, "the caller does not want it any more").await;
+            drop(exchange);
+        }
+        Ok(Some(Ended { state: State::Canceled, message: None }))
+    }
+
+    async fn order(&mut self, order: Order) -> Result<Option<Ended>, PeerError> {
+        match order {
+            Order::Answer { question, answer, taken } => {
+                let answered = self.answer(&question, answer).await;
+                let go_on = answered.is_ok();
+                let _ = taken.send(answered);
+                if go_on { self.all_answered().await.map(|()| None) } else { Ok(None) }
+            }
+            Order::Cancel { told } => match self.cancel().await {
+                Ok(ended) => {
+                    let _ = told.send(Ok(()));
+                    Ok(ended)
+                }
+                Err(error) => {
+                    let _ = told.send(Err(error));
+                    Ok(None)
+                }
+            },
+        }
+    }
+
+    /// Tells how to come back, where there is a way.
+    fn keep(&mut self) {
+        let session = match &self.connection.link {
+            Link::Http(http) => http.session.as_ref().and_then(|id| id.to_str().ok()).map(str::to_owned),
+            Link::Wire(_) => None,
+        };
+        let (way, task) = match (&self.phase, &self.exchange, &self.cursor) {
+            (Phase::Task(task), ..) => (Way::Task, Some(task.id.as_str())),
+            (Phase::Call(_), Some((request, _)), Some(event)) => {
+                (Way::Stream { request: request.clone(), event: event.clone() }, None)
+            }
+            (Phase::Call(again), None, _) => (Way::Again(again.clone()), None),
+            (Phase::Call(_), Some(_), None) => return,
+        };
+        let kept = Kept {
+            version: self.connection.version.name().to_owned(),
+            session,
+            token: self.token.clone(),
+            questions: self.open.clone(),
+            way,
+        };
+        let handle = kept.handle(&self.name, task);
+        // Only the last of several counts.
+        if let Some(Happened::Kept(last)) = self.outbox.back_mut() {
+            *last = handle;
+        } else {
+            self.outbox.push_back(Happened::Kept(handle));
+        }
+    }
+
+    /// Tells the rest, and how it ended.
+    async fn end(mut self, end: Result<Option<Ended>, PeerError>) {
+        self.shared.settled(self.open.iter().map(|open| open.id.as_str()));
+        let last = match end {
+            Ok(None) => return,
+            Ok(Some(ended)) => Ok(Happened::Ended(ended)),
+            Err(error) => Err(error),
+        };
+        // The call is over for the server; whoever follows may take their time.
+        if let (Some((id, _)), Link::Wire(_)) = (self.exchange.take(), &self.connection.link)
+            && matches!(self.phase, Phase::Task(_))
+        {
+            self.connection.cancel(&id, "the task has ended").await;
+        }
+        drop(self.seat);
+        let CallDriver { happened, mut orders } = self.driver;
+        let mut rest = self.outbox.into_iter().map(Ok).chain([last]).peekable();
+        while rest.peek().is_some() {
+            tokio::select! {
+                permit = happened.reserve() => match (permit, rest.next()) {
+                    (Ok(permit), Some(next)) => permit.send(next),
+                    _ => return,
+                },
+                Some(order) = orders.recv() => {
+                    let over = PeerError::Gone("the call is over".into());
+                    let _ = match order {
+                        Order::Answer { taken, .. } => taken.send(Err(over)),
+                        Order::Cancel { told } => told.send(Err(over)),
+                    };
+                }
+            }
+        }
+    }
+}
+
+async fn next(exchange: &mut Option<(Value, Exchange)>) -> Result<Heard, Fail> {
+    match exchange {
+        Some((_, exchange)) => exchange.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn polled(polling: Option<&mut task::Polling>) -> Result<Value, Fail> {
+    match polling {
+        Some(polling) => polling.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

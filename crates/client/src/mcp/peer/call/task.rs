@@ -1,0 +1,332 @@
+//! A call that has become a task: asked for by its id, at the pace that the server names.
+//!
+//! In 2025-11-25 its questions and its result come on the stream of `tasks/result`, which is opened at once and asked
+//! for again when it breaks. In the extension of 2026-07-28 they stand in the task itself, and
+//! `subscriptions/listen` tells of each change where the server does that. Either way the task is asked for, so that
+//! nothing depends on a stream.
+
+use std::{collections::HashSet, pin::Pin, sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use nuncio_engine::{
+    content::{Message, Role},
+    task::State,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Conversation, Phase};
+use crate::{
+    mcp::peer::{
+        fail::Fail,
+        incoming::Answer,
+        question::{Open, To},
+    },
+    peer::{Ended, Happened, PeerError},
+};
+
+/// How often a task is asked for where the server does not say, and the bounds of what it may say.
+const POLL: Duration = Duration::from_secs(1);
+const MIN_POLL: Duration = Duration::from_millis(20);
+const MAX_POLL: Duration = Duration::from_secs(60);
+/// How much rarer it is asked for while its changes are told.
+const WHILE_TOLD: u32 = 10;
+
+/// The task being asked for.
+pub(super) type Polling = Pin<Box<dyn Future<Output = Result<Value, Fail>> + Send>>;
+
+/// Where a task is.
+pub(super) struct Task {
+    pub(super) id: String,
+    /// How often to ask.
+    every: Duration,
+    /// When next.
+    next: Instant,
+    /// Under way.
+    pub(super) polling: Option<Polling>,
+    /// Whether the server tells of changes by itself.
+    told: bool,
+    /// Keys of questions that were answered: the server may take a moment to notice.
+    pub(super) answered: HashSet<String>,
+    /// What it last said of itself, and how often it said something else.
+    said: Option<String>,
+    words: u32,
+    /// Attempts to reach the server without hearing of the task.
+    attempts: u32,
+    /// Why `tasks/result` gave nothing.
+    no_result: Option<Fail>,
+    /// What it gave: that it failed. Whether it was stopped, the task itself says.
+    result: Option<Value>,
+}
+
+impl Task {
+    fn new(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            every: POLL,
+            next: Instant::now(),
+            polling: None,
+            told: false,
+            answered: HashSet::new(),
+            said: None,
+            words: 0,
+            attempts: 0,
+            no_result: None,
+            result: None,
+        }
+    }
+
+    /// When the task is to be asked for, unless it is being.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.polling.is_none().then_some(self.next)
+    }
+
+    /// Something was done to it: what came of that is worth a look.
+    pub(super) fn soon(&mut self) {
+        self.next = Instant::now() + MIN_POLL;
+    }
+
+    fn later(&mut self) {
+        let every = if self.told { self.every * WHILE_TOLD } else { self.every };
+        self.next = Instant::now() + every.min(MAX_POLL);
+    }
+}
+
+impl Conversation {
+    /// The call has become that task.
+    pub(super) async fn enter(&mut self, task: &Value) -> Result<Option<Ended>, PeerError> {
+        let Some(id) = task["taskId"].as_str() else {
+            return Err(self.malformed("a task without an id"));
+        };
+        let mut entered = Task::new(id);
+        entered.later();
+        self.phase = Phase::Task(entered);
+        self.seat.is_task(id);
+        self.keep();
+        self.attend().await;
+        if task["status"] == "working" {
+            return self.task_told(task).await;
+        }
+        // A new task is shown without what it asks, or came to.
+        if let Phase::Task(entered) = &mut self.phase {
+            entered.soon();
+        }
+        Ok(None)
+    }
+
+    /// Goes on with a task that another process began.
+    pub(super) async fn join(&mut self, id: &str) {
+        self.phase = Phase::Task(Task::new(id));
+        self.seat.is_task(id);
+        self.attend().await;
+    }
+
+    /// Opens the stream that tells of the task.
+    async fn attend(&mut self) {
+        let Phase::Task(task) = &self.phase else { return };
+        let (method, params) = match self.connection.version.is_stateless() {
+            true => ("subscriptions/listen", json!({ "notifications": { "taskIds": [task.id] } })),
+            false => ("tasks/result", json!({ "taskId": task.id })),
+        };
+        match self.connection.exchange(method, params, HeaderMap::new()).await {
+            Ok(exchange) => (self.exchange, self.cursor) = (Some(exchange), None),
+            // It is asked for in any case.
+            Err(fail) => tracing::debug!(?fail, "{}: {method}", self.connection.at),
+        }
+    }
+
+    /// Asks for the task.
+    pub(super) fn poll(&mut self) {
+        if let Phase::Task(task) = &mut self.phase {
+            let (connection, params) = (Arc::clone(&self.connection), json!({ "taskId": task.id }));
+            task.polling = Some(Box::pin(async move { connection.request("tasks/get", params).await }));
+        }
+    }
+
+    pub(super) async fn polled(&mut self, polled: Result<Value, Fail>) -> Result<Option<Ended>, PeerError> {
+        let Phase::Task(task) = &mut self.phase else { return Ok(None) };
+        task.polling = None;
+        let (attempts, most) = (task.attempts, self.connection.options.reconnects);
+        match polled {
+            Ok(seen) => self.task_told(&seen).await,
+            Err(Fail::SessionLost) if attempts < most => {
+                task.attempts += 1;
+                task.later();
+                self.reconnect().await?;
+                self.attend().await;
+                Ok(None)
+            }
+            Err(fail) if fail.is_passing() && attempts < most => {
+                task.attempts += 1;
+                task.later();
+                task.next = task.next.max(Instant::now() + self.connection.options.backoff(attempts));
+                if self.connection.closed().is_some() {
+                    // Without a connection it will be tried again as well.
+                    if let Err(error) = self.reconnect().await {
+                        tracing::debug!(%error, "{}: not back yet", self.connection.at);
+                    }
+                }
+                Ok(None)
+            }
+            Err(Fail::Rpc(_)) if task.result.is_some() => {
+                let result = task.result.take().unwrap_or_default();
+                Ok(Some(self.completed(&result)))
+            }
+            Err(Fail::Rpc(error)) => {
+                let why = format!("{} does not know the task: {}", self.connection.at, error.message);
+                Err(PeerError::Gone(why))
+            }
+            Err(fail) => Err(fail.into_peer(&self.connection.at)),
+        }
+    }
+
+    /// Takes a task as it stands.
+    pub(super) async fn task_told(&mut self, seen: &Value) -> Result<Option<Ended>, PeerError> {
+        let Phase::Task(task) = &mut self.phase else { return Ok(None) };
+        if seen["taskId"].as_str() != Some(&task.id) {
+            return Ok(None);
+        }
+        task.attempts = 0;
+        let pace = seen["pollIntervalMs"].as_u64().or_else(|| seen["pollInterval"].as_u64());
+        if let Some(pace) = pace {
+            task.every = Duration::from_millis(pace).clamp(MIN_POLL, MAX_POLL);
+        }
+        task.later();
+        let (status, said) = (seen["status"].as_str().unwrap_or_default(), seen["statusMessage"].as_str());
+        if let Some(said) = said.filter(|said| task.said.as_deref() != Some(*said) && status == "working") {
+            task.said = Some(said.to_owned());
+            task.words += 1;
+            let message = Message::text(format!("{}-{}", self.token, task.words), Role::Agent, said);
+            self.outbox.push_back(Happened::Said(message));
+        }
+        match (self.connection.version.is_stateless(), status) {
+            (_, "working" | "submitted") => {
+                task.no_result = None;
+                self.ask_for(&Value::Null);
+                Ok(None)
+            }
+            (true, "input_required") => {
+                self.ask_for(&seen["inputRequests"]);
+                Ok(None)
+            }
+            (true, "completed") => Ok(Some(self.completed(&seen["result"]))),
+            (true, "failed") => {
+                let why = seen["error"]["message"].as_str().or(said).unwrap_or("the task failed");
+                Ok(Some(self.failed(why)))
+            }
+            (_, "cancelled") => {
+                let message = said.map(|said| Message::text(&*self.token, Role::Agent, said));
+                Ok(Some(Ended { state: State::Canceled, message }))
+            }
+            (false, "input_required" | "completed" | "failed") => {
+                // What it asks, and what it came to, comes there.
+                if let Some(result) = task.result.take() {
+                    return Ok(Some(self.completed(&result)));
+                }
+                let failed = task.no_result.take();
+                match (failed, status) {
+                    (Some(fail), "completed" | "failed") => return self.no_result(fail, status, said),
+                    _ if self.exchange.is_none() => self.attend().await,
+                    _ => {}
+                }
+                Ok(None)
+            }
+            (_, other) => Err(self.malformed(&format!("a task with the status {other:?}"))),
+        }
+    }
+
+    /// Puts the questions of a task (2026-07-28) that were not put yet, and takes back what it asks no more.
+    fn ask_for(&mut self, requests: &Value) {
+        let Phase::Task(task) = &self.phase else { return };
+        let requests = requests.as_object();
+        let answered = task.answered.clone();
+        let is_asked = |key: &str| requests.is_some_and(|requests| requests.contains_key(key));
+        while let Some(at) =
+            self.open.iter().position(|open| matches!(&open.to, To::Input(key) if !is_asked(key)))
+        {
+            let settled = self.settle(at);
+            self.outbox.push_back(Happened::Settled(settled.id));
+            self.keep();
+        }
+        for (key, request) in requests.into_iter().flatten() {
+            let known = self.open.iter().any(|open| open.to == To::Input(key.clone()));
+            if known || answered.contains(key) {
+                continue;
+            }
+            let method = request["method"].as_str().unwrap_or_default().to_owned();
+            let (id, params) = (key.clone(), request["params"].clone());
+            let open = Open { id, method, params, to: To::Input(key.clone()), again: false };
+            if let Err(why) = self.put(open) {
+                tracing::warn!(why, "{}: the task asks what cannot be asked here", self.connection.at);
+            }
+        }
+    }
+
+    /// The server says of which tasks it will tell.
+    pub(super) fn listened(&mut self, params: &Value) {
+        if let Phase::Task(task) = &mut self.phase {
+            let listed = params["notifications"]["taskIds"].as_array();
+            task.told = listed.is_some_and(|listed| listed.iter().any(|id| *id == *task.id));
+        }
+    }
+
+    /// The stream that told of the task has ended with an answer.
+    pub(super) fn task_answered(&mut self, answer: Answer) -> Result<Option<Ended>, PeerError> {
+        let stateless = self.connection.version.is_stateless();
+        let Phase::Task(task) = &mut self.phase else { return Ok(None) };
+        task.told = false;
+        match answer.outcome {
+            Ok(result) if !stateless && result["isError"] == true => {
+                task.result = Some(result);
+                task.soon();
+                Ok(None)
+            }
+            Ok(result) if !stateless => Ok(Some(self.completed(&result))),
+            Err(error) if !stateless => {
+                // The task's own error, or that it is not done yet: the task itself says which.
+                task.no_result = Some(Fail::Rpc(error));
+                task.soon();
+                Ok(None)
+            }
+            _ => {
+                task.soon();
+                Ok(None)
+            }
+        }
+    }
+
+    /// The stream that told of the task broke. The task goes on.
+    pub(super) fn task_broke(&mut self, fail: Fail) -> Result<Option<Ended>, PeerError> {
+        let Phase::Task(task) = &mut self.phase else { return Ok(None) };
+        tracing::debug!(?fail, "{}: the task {} is asked for", self.connection.at, task.id);
+        task.told = false;
+        task.soon();
+        if let (Fail::Rpc(_), false) = (&fail, self.connection.version.is_stateless()) {
+            task.no_result = Some(fail);
+        }
+        for open in &mut self.open {
+            open.again = true;
+        }
+        Ok(None)
+    }
+
+    fn no_result(
+        &mut self,
+        fail: Fail,
+        status: &str,
+        said: Option<&str>,
+    ) -> Result<Option<Ended>, PeerError> {
+        match (fail, status) {
+            (Fail::Rpc(error), "failed") => {
+                let why =
+                    if error.message.is_empty() { said.unwrap_or("the task failed") } else { &error.message };
+                Ok(Some(self.failed(why)))
+            }
+            (fail, _) => Err(fail.into_peer(&self.connection.at)),
+        }
+    }
+
+    fn malformed(&self, why: &str) -> PeerError {
+        PeerError::Malformed { at: self.connection.at.clone(), why: why.to_owned() }
+    }
+}

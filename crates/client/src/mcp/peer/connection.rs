@@ -1,0 +1,197 @@
+//! A server that has been greeted: in which revision, by what channel, and what it said of itself.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use http::HeaderMap;
+use nuncio_wire::mcp::{TASKS, Version};
+use serde_json::{Value, json};
+
+use super::{
+    exchange::{AbortOnDrop, Exchange, Heard},
+    fail::Fail,
+    hub::Hub,
+    incoming::{self, Answer, Incoming},
+    options::McpOptions,
+    streamable::Streamable,
+    wire::Wire,
+};
+
+/// A server that has been greeted.
+pub(super) struct Connection {
+    /// For people.
+    pub(super) at: String,
+    pub(super) version: Version,
+    pub(super) about: About,
+    pub(super) link: Link,
+    pub(super) hub: Arc<Hub>,
+    pub(super) options: Arc<McpOptions>,
+    next: AtomicU64,
+    background: Mutex<Vec<AbortOnDrop>>,
+}
+
+/// By what channel.
+pub(super) enum Link {
+    /// Each request for itself.
+    Http(Arc<Streamable>),
+    /// All on one.
+    Wire(Arc<Wire>),
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, Default)]
+pub(super) struct About {
+    /// Its name and version.
+    pub(super) info: Value,
+    /// What it can do.
+    pub(super) capabilities: Value,
+}
+
+impl Connection {
+    pub(super) fn new(
+        at: &str,
+        (version, about): (Version, About),
+        link: Link,
+        hub: &Arc<Hub>,
+        options: &Arc<McpOptions>,
+    ) -> Self {
+        Self {
+            at: at.to_owned(),
+            version,
+            about,
+            link,
+            hub: Arc::clone(hub),
+            options: Arc::clone(options),
+            next: AtomicU64::new(1),
+            background: Mutex::default(),
+        }
+    }
+
+    /// A session that another process may have begun: its request ids must not be met again.
+    pub(super) fn adopted(self) -> Self {
+        let random = uuid::Uuid::now_v7().as_u64_pair().1 & 0xffff_ffff;
+        self.next.store((random << 16) + 1, Ordering::Relaxed);
+        self
+    }
+
+    /// What is done for as long as the connection lasts.
+    pub(super) fn keep(&self, work: AbortOnDrop) {
+        self.background.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+    }
+
+    /// Whether the server lets calls be tasks in the manner of its revision.
+    pub(super) fn has_tasks(&self) -> bool {
+        let capabilities = &self.about.capabilities;
+        match self.version {
+            Version::V2025_11_25 => capabilities["tasks"]["requests"]["tools"]["call"].is_object(),
+            Version::V2026_07_28 => capabilities["extensions"][TASKS].is_object(),
+            _ => false,
+        }
+    }
+
+    /// Whether it is over, and why.
+    pub(super) fn closed(&self) -> Option<Fail> {
+        self.hub.closed()
+    }
+
+    /// Begins a request; its id, and what comes for it. `params` get what the revision wants with every request.
+    pub(super) async fn exchange(
+        &self,
+        method: &str,
+        mut params: Value,
+        mirrored: HeaderMap,
+    ) -> Result<(Value, Exchange), Fail> {
+        self.dress(&mut params);
+        let id = Value::from(self.next.fetch_add(1, Ordering::Relaxed));
+        let request = incoming::request(&id, method, &params);
+        let exchange = match &self.link {
+            Link::Http(http) => http.exchange(request, mirrored),
+            Link::Wire(wire) => wire.exchange(&request).await?,
+        };
+        Ok((id, exchange))
+    }
+
+    /// Sends a request that is answered soon; its result.
+    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, Fail> {
+        self.request_within(method, params, self.options.request_timeout).await
+    }
+
+    pub(super) async fn request_within(
+        &self,
+        method: &str,
+        params: Value,
+        limit: Duration,
+    ) -> Result<Value, Fail> {
+        let mut given = None;
+        let asked = async {
+            let (id, mut exchange) = self.exchange(method, params, HeaderMap::new()).await?;
+            given = Some(id);
+            loop {
+                match exchange.next().await? {
+                    Heard::Cursor(_) => {}
+                    Heard::Message(Incoming::Answer(Answer { outcome, .. })) => {
+                        return outcome.map_err(Fail::Rpc);
+                    }
+                    Heard::Message(other) => {
+                        if let Some(reply) = self.hub.route(other) {
+                            self.send(&reply).await?;
+                        }
+                    }
+                }
+            }
+        };
+        match tokio::time::timeout(limit, asked).await {
+            Ok(result) => result,
+            Err(_) => {
+                if let Some(id) = given {
+                    self.cancel(&id, "it took too long").await;
+                }
+                Err(Fail::cut(format!(
+                    "{} did not answer {method} within {} s",
+                    self.at,
+                    limit.as_secs_f32()
+                )))
+            }
+        }
+    }
+
+    /// Sends what has no answer.
+    pub(super) async fn send(&self, message: &Value) -> Result<(), Fail> {
+        match &self.link {
+            Link::Http(http) => http.post(message).await,
+            Link::Wire(wire) => wire.send(message).await,
+        }
+    }
+
+    /// Says that nobody wants a request answered any more, where that is said and not shown.
+    pub(super) async fn cancel(&self, id: &Value, why: &str) {
+        let shown = self.version.is_stateless() && matches!(self.link, Link::Http(_));
+        if !shown {
+            let params = json!({ "requestId": id, "reason": why });
+            // It is let go in any case.
+            let _ = self.send(&incoming::notice("notifications/cancelled", &params)).await;
+        }
+    }
+
+    /// What the revision wants with every request.
+    fn dress(&self, params: &mut Value) {
+        if params.is_null() {
+            *params = json!({});
+        }
+        if !self.version.is_stateless() {
+            return;
+        }
+        let meta = &mut params["_meta"];
+        meta["io.modelcontextprotocol/protocolVersion"] = self.version.name().into();
+        meta["io.modelcontextprotocol/clientCapabilities"] = self.options.capabilities(self.version);
+        meta["io.modelcontextprotocol/clientInfo"] = self.options.client_info();
+        if let Some(level) = self.options.log_level {
+            meta["io.modelcontextprotocol/logLevel"] = json!(level);
+        }
+    }
+}

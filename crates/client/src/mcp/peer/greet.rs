@@ -1,0 +1,266 @@
+//! Which revision a server speaks: the newest is tried first (`server/discover`), then those before it
+//! (`initialize`), and over HTTP at last the channel of 2024-11-05.
+//!
+//! What tells the two eras apart is the body of the answer, never one code: servers of old answer what they do not
+//! know in every way there is.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use nuncio_wire::{
+    jsonrpc::ErrorObject,
+    mcp::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION, Version},
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{
+    connection::{About, Connection, Link},
+    fail::Fail,
+    http::Http,
+    hub::Hub,
+    incoming::{self, Answer},
+    old_sse,
+    options::McpOptions,
+    streamable::Streamable,
+};
+use crate::peer::PeerError;
+
+/// Greets a server at an address.
+pub(super) async fn greet(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Result<Connection, Fail> {
+    let options = &http.options;
+    if options.version.is_none_or(Version::is_stateless) {
+        match discover(http, changes).await? {
+            Discovered::Speaks(connection) => return Ok(*connection),
+            Discovered::Before(version) if options.version.is_none() => {
+                return initialize(http, changes, version.unwrap_or(Version::NEWEST_WITH_SESSIONS)).await;
+            }
+            Discovered::Before(_) => {
+                return Err(insisted(&http.at, Version::V2026_07_28, "an older revision"));
+            }
+        }
+    }
+    initialize(http, changes, options.version.unwrap_or(Version::NEWEST_WITH_SESSIONS)).await
+}
+
+/// What became of the newest revision.
+enum Discovered {
+    /// The server speaks it.
+    Speaks(Box<Connection>),
+    /// It does not; it may have said which it does.
+    Before(Option<Version>),
+}
+
+async fn discover(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Result<Discovered, Fail> {
+    let (version, hub) = (Version::V2026_07_28, Hub::new(changes.clone()));
+    let link = Arc::new(Streamable { http: Arc::clone(http), version, session: None, hub: Arc::clone(&hub) });
+    let request = discover_request(&http.options);
+    for again in [true, false] {
+        let outcome = match link.ask(&request).await {
+            Ok((_, answer)) => answer.outcome,
+            Err(Fail::Rpc(error)) => Err(error),
+            // Nobody is there, or nobody who lets us in.
+            Err(Fail::Peer(
+                error @ (PeerError::Unreachable { .. }
+                | PeerError::Unauthorized { .. }
+                | PeerError::Busy { .. }),
+            )) => return Err(error.into()),
+            Err(fail) => {
+                tracing::debug!(?fail, "{} does not know server/discover", http.at);
+                return Ok(Discovered::Before(None));
+            }
+        };
+        match read_discovered(&http.at, outcome)? {
+            Said::Speaks(about) => {
+                let link = Link::Http(link);
+                let connection = Connection::new(&http.at, (version, about), link, &hub, &http.options);
+                return Ok(Discovered::Speaks(Box::new(connection)));
+            }
+            Said::Before(before) => return Ok(Discovered::Before(before)),
+            Said::Again if again => {}
+            Said::Again => break,
+        }
+    }
+    let why = format!("{} says that it speaks MCP {}, and does not", http.at, version.name());
+    Err(PeerError::Unsupported(why).into())
+}
+
+/// What a server says to the question for the newest revision.
+pub(super) enum Said {
+    /// That it speaks it.
+    Speaks(About),
+    /// That it does not; it may have said which it does.
+    Before(Option<Version>),
+    /// That it would, if it was asked in that revision, which it was.
+    Again,
+}
+
+/// The request that a server of the newest revision answers.
+pub(super) fn discover_request(options: &McpOptions) -> Value {
+    let version = Version::V2026_07_28;
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": version.name(),
+        "io.modelcontextprotocol/clientCapabilities": options.capabilities(version),
+        "io.modelcontextprotocol/clientInfo": options.client_info(),
+    });
+    incoming::request(&"discover".into(), "server/discover", &json!({ "_meta": meta }))
+}
+
+/// What a server says of itself, if it speaks the newest revision; else which one it says it does.
+pub(super) fn read_discovered(at: &str, outcome: Result<Value, ErrorObject>) -> Result<Said, Fail> {
+    let newest = |names: &Value| {
+        let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
+        names.filter_map(Version::parse).max()
+    };
+    match outcome {
+        Ok(mut result) if result.is_object() => {
+            let speaks = newest(&result["supportedVersions"]);
+            if result["supportedVersions"].is_array() && !speaks.is_some_and(Version::is_stateless) {
+                return Ok(Said::Before(speaks));
+            }
+            let info = [&result["_meta"]["io.modelcontextprotocol/serverInfo"], &result["serverInfo"]];
+            let info = info.into_iter().find(|info| info.is_object()).cloned().unwrap_or_default();
+            Ok(Said::Speaks(About { info, capabilities: result["capabilities"].take() }))
+        }
+        Ok(_) => Ok(Said::Before(None)),
+        Err(error) if error.code == i64::from(UNSUPPORTED_VERSION) => {
+            let data = error.data.unwrap_or_default();
+            match newest(&data["supported"]) {
+                Some(version) if version.is_stateless() => Ok(Said::Again),
+                Some(version) => Ok(Said::Before(Some(version))),
+                None => {
+                    let why = format!("{at} speaks none of the revisions known here: {}", data["supported"]);
+                    Err(PeerError::Unsupported(why).into())
+                }
+            }
+        }
+        Err(error) if [HEADER_MISMATCH, MISSING_CAPABILITY].map(i64::from).contains(&error.code) => {
+            Err(Fail::malformed(at, format!("it refuses server/discover: {error}")))
+        }
+        Err(_) => Ok(Said::Before(None)),
+    }
+}
+
+async fn initialize(
+    http: &Arc<Http>,
+    changes: &watch::Sender<u64>,
+    version: Version,
+) -> Result<Connection, Fail> {
+    let (options, hub) = (&http.options, Hub::new(changes.clone()));
+    let link = Streamable { http: Arc::clone(http), version, session: None, hub: Arc::clone(&hub) };
+    let (headers, answer) = match link.ask(&initialize_request(options, version)).await {
+        Ok(answered) => answered,
+        // Perhaps the address is that of a stream of 2024-11-05.
+        Err(fail @ (Fail::Status { status: 400 | 404 | 405, .. } | Fail::Rpc(_))) => {
+            return match old_sse::connect(http, changes).await {
+                Ok(connection) => Ok(connection),
+                Err(_) => Err(fail),
+            };
+        }
+        Err(fail) => return Err(fail),
+    };
+    let session = headers.get("mcp-session-id").cloned();
+    let link = |version| {
+        let (http, hub) = (Arc::clone(http), Arc::clone(&hub));
+        Streamable { http, version, session: session.clone(), hub }
+    };
+    let (version, about) = match read_initialized(&http.at, options, answer) {
+        Ok(initialized) => initialized,
+        Err(fail) => {
+            link(version).end().await;
+            return Err(fail);
+        }
+    };
+    let link = Link::Http(Arc::new(link(version)));
+    let connection = Connection::new(&http.at, (version, about), link, &hub, options);
+    initialized(&connection).await?;
+    Ok(connection)
+}
+
+/// The request that begins a session.
+pub(super) fn initialize_request(options: &McpOptions, version: Version) -> Value {
+    let params = json!({
+        "protocolVersion": version.name(),
+        "capabilities": options.capabilities(version),
+        "clientInfo": options.client_info(),
+    });
+    incoming::request(&"initialize".into(), "initialize", &params)
+}
+
+/// The revision that the session will speak, and what the server says of itself.
+pub(super) fn read_initialized(
+    at: &str,
+    options: &McpOptions,
+    answer: Answer,
+) -> Result<(Version, About), Fail> {
+    let mut result = answer.outcome.map_err(Fail::Rpc)?;
+    let name = result["protocolVersion"].as_str().unwrap_or_default().to_owned();
+    let Some(version) = Version::parse(&name).filter(|version| !version.is_stateless()) else {
+        let why = format!("{at} wants to speak MCP {name:?}, which is not known here");
+        return Err(PeerError::Unsupported(why).into());
+    };
+    if let Some(wanted) = options.version.filter(|wanted| *wanted != version) {
+        return Err(insisted(at, wanted, &name));
+    }
+    Ok((version, About { info: result["serverInfo"].take(), capabilities: result["capabilities"].take() }))
+}
+
+/// Tells the server that the session can begin, and which log lines are wanted.
+pub(super) async fn initialized(connection: &Connection) -> Result<(), Fail> {
+    connection.send(&incoming::notice("notifications/initialized", &json!({}))).await?;
+    if let Some(level) =
+        connection.options.log_level.filter(|_| connection.about.capabilities["logging"].is_object())
+        && let Err(fail) = connection.request("logging/setLevel", json!({ "level": level })).await
+    {
+        // Log lines are not what anybody came for.
+        tracing::warn!(?fail, "{} does not take a log level", connection.at);
+    }
+    Ok(())
+}
+
+/// A session as a header has it.
+pub(super) fn session_header(session: &str) -> Result<HeaderValue, Fail> {
+    HeaderValue::from_str(session)
+        .map_err(|_| PeerError::Gone("the handle names a session that is none".into()).into())
+}
+
+fn insisted(at: &str, wanted: Version, speaks: &str) -> Fail {
+    let why = format!("{at} was to speak MCP {}, and speaks {speaks}", wanted.name());
+    PeerError::Unsupported(why).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_answers_tells_its_era() {
+        let check = |outcome: Result<Value, (i64, Value)>, expected: &str| {
+            let outcome = outcome.map_err(|(code, data)| ErrorObject {
+                code,
+                message: "words".into(),
+                data: Some(data),
+            });
+            let said = format!("{outcome:?}");
+            let found = match read_discovered("there", outcome) {
+                Ok(Said::Speaks(about)) => format!("speaks it, can {}", about.capabilities),
+                Ok(Said::Before(version)) => format!("before: {version:?}"),
+                Ok(Said::Again) => "again".into(),
+                Err(fail) => fail.into_peer("there").to_string(),
+            };
+            assert!(found.starts_with(expected), "{said}: {found}");
+        };
+        let tools = json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } });
+        check(Ok(tools), r#"speaks it, can {"tools":{}}"#);
+        check(Ok(json!({ "supportedVersions": ["2025-06-18", "2025-03-26"] })), "before: Some(V2025_06_18)");
+        check(Ok(json!({ "supportedVersions": ["2999-01-01"] })), "before: None");
+        let older = json!({ "supported": ["2025-11-25", "2024-11-05"] });
+        check(Err((-32022, older)), "before: Some(V2025_11_25)");
+        check(Err((-32022, json!({ "supported": ["2999-01-01"] }))), "there speaks none");
+        check(Err((-32022, json!({ "supported": ["2026-07-28"] }))), "again");
+        for code in [-32601, -32602, -32600, -32000, 0] {
+            check(Err((code, Value::Null)), "before: None");
+        }
+        check(Err((-32020, Value::Null)), "there does not speak its protocol");
+    }
+}

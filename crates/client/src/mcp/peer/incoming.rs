@@ -1,0 +1,117 @@
+//! What a server says: requests, notifications and answers, one at a time or as a batch.
+
+use nuncio_wire::jsonrpc::ErrorObject;
+use serde_json::{Value, json};
+
+/// One message of a server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Incoming {
+    /// It asks something.
+    Request {
+        /// What the answer must carry.
+        id: Value,
+        /// What it asks.
+        method: String,
+        /// With what.
+        params: Value,
+    },
+    /// It tells something.
+    Notice {
+        /// What.
+        method: String,
+        /// With what.
+        params: Value,
+    },
+    /// It answers a request of ours.
+    Answer(Answer),
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    /// The request. `null` where the server could not read it.
+    pub(super) id: Value,
+    /// The result, or why there is none.
+    pub(super) outcome: Result<Value, ErrorObject>,
+}
+
+/// Takes a body, a line or an event apart.
+pub(super) fn read(bytes: &[u8]) -> Result<Vec<Incoming>, String> {
+    let message: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
+    match message {
+        Value::Array(batch) => batch.into_iter().map(one).collect(),
+        message => one(message).map(|message| vec![message]),
+    }
+}
+
+fn one(mut message: Value) -> Result<Incoming, String> {
+    if !message.is_object() {
+        return Err("a message that is no object".into());
+    }
+    let id = message.get("id").cloned().unwrap_or_default();
+    if let Some(method) = message["method"].as_str() {
+        let (method, params) = (method.to_owned(), message["params"].take());
+        return Ok(match id {
+            Value::Null => Incoming::Notice { method, params },
+            id => Incoming::Request { id, method, params },
+        });
+    }
+    // Some servers send both members, one of them null.
+    if let Some(error) = message.get_mut("error").filter(|error| !error.is_null()) {
+        let error = serde_json::from_value(error.take()).map_err(|error| format!("error: {error}"))?;
+        return Ok(Incoming::Answer(Answer { id, outcome: Err(error) }));
+    }
+    match message.get_mut("result") {
+        Some(result) => Ok(Incoming::Answer(Answer { id, outcome: Ok(result.take()) })),
+        None => Err("a message without a method, a result or an error".into()),
+    }
+}
+
+/// A request as it is sent.
+pub(super) fn request(id: &Value, method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+/// A notification as it is sent.
+pub(super) fn notice(method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "method": method, "params": params })
+}
+
+/// The answer to a server's request: a result, or a code and words.
+pub(super) fn reply(id: &Value, outcome: Result<Value, (i32, String)>) -> Value {
+    match outcome {
+        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+        Err((code, message)) => {
+            json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_told_apart() {
+        let check = |message: Value, expected: Option<&str>| {
+            let read = read(message.to_string().as_bytes()).ok().map(|messages| {
+                let kinds = messages.iter().map(|message| match message {
+                    Incoming::Request { method, .. } => format!("request {method}"),
+                    Incoming::Notice { method, .. } => format!("notice {method}"),
+                    Incoming::Answer(Answer { outcome: Ok(_), .. }) => "result".into(),
+                    Incoming::Answer(Answer { outcome: Err(error), .. }) => format!("error {}", error.code),
+                });
+                kinds.collect::<Vec<_>>().join(", ")
+            });
+            assert_eq!(read.as_deref(), expected, "{message}");
+        };
+        check(json!({ "id": 1, "method": "ping" }), Some("request ping"));
+        check(json!({ "method": "n", "params": {} }), Some("notice n"));
+        check(json!({ "id": 1, "result": {}, "error": null }), Some("result"));
+        check(json!({ "id": null, "error": { "code": -32700 } }), Some("error -32700"));
+        check(json!([{ "id": 1, "result": {} }, { "method": "n" }]), Some("result, notice n"));
+        check(json!({ "id": 1 }), None);
+        check(json!(7), None);
+        check(json!([7]), None);
+    }
+}

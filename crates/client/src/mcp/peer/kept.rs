@@ -1,0 +1,119 @@
+//! What leads back to a call: the state of a handle, as another process reads it.
+
+use nuncio_wire::mcp::Version;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::question::Open;
+use crate::peer::{Handle, PeerError};
+
+/// Where a call stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// The revision that it was made in.
+    pub(super) version: String,
+    /// Its session, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) session: Option<String>,
+    /// What its progress carries.
+    pub(super) token: String,
+    /// What it has asked and waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) questions: Vec<Open>,
+    /// Which way leads back.
+    pub(super) way: Way,
+}
+
+/// Which way leads back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Way {
+    /// The stream of the call's session goes on after an event.
+    Stream {
+        /// The id of the request.
+        request: Value,
+        /// The last event that was seen.
+        event: String,
+    },
+    /// The call is made again, with what it asked for.
+    Again(Again),
+    /// By the id of its task.
+    Task,
+}
+
+/// A call that is made again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Again {
+    /// The arguments, as they were.
+    pub(super) arguments: Value,
+    /// W3C `traceparent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) trace: Option<String>,
+    /// What the server gave along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) state: Option<String>,
+    /// The answers that there are already.
+    #[serde(default)]
+    pub(super) answers: Map<String, Value>,
+    /// How often it was made.
+    pub(super) round: u32,
+}
+
+impl Kept {
+    /// The state of a handle.
+    pub(super) fn read(handle: &Handle) -> Result<(Self, Version), PeerError> {
+        let kept: Self = serde_json::from_value(handle.state.clone())
+            .map_err(|error| PeerError::Gone(format!("the handle leads to no MCP call: {error}")))?;
+        let version = Version::parse(&kept.version).ok_or_else(|| {
+            PeerError::Gone(format!("the call was made in MCP {:?}, which is not known here", kept.version))
+        })?;
+        if kept.way == Way::Task && handle.task.is_none() {
+            return Err(PeerError::Gone("the handle leads to a task, and does not name it".into()));
+        }
+        Ok((kept, version))
+    }
+
+    /// The handle.
+    pub(super) fn handle(&self, offer: &str, task: Option<&str>) -> Handle {
+        // What is made of texts and values can be written.
+        let state = serde_json::to_value(self).unwrap_or_default();
+        Handle { offer: offer.to_owned(), task: task.map(str::to_owned), state }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_handle_is_read_as_it_was_written() {
+        let check = |way: Way, task: Option<&str>| {
+            let kept = Kept {
+                version: "2025-11-25".into(),
+                session: Some("s".into()),
+                token: "t".into(),
+                questions: vec![],
+                way,
+            };
+            let written = serde_json::to_string(&kept.handle("tool", task)).unwrap();
+            let read = Kept::read(&serde_json::from_str(&written).unwrap());
+            assert_eq!(read, Ok((kept, Version::V2025_11_25)));
+        };
+        check(Way::Stream { request: 7.into(), event: "e.1".into() }, None);
+        check(Way::Again(Again { arguments: json!({ "a": 1 }), round: 2, ..Again::default() }), None);
+        check(Way::Task, Some("task"));
+    }
+
+    #[test]
+    fn what_is_no_handle_of_ours_leads_nowhere() {
+        let check = |state: Value| {
+            let handle = Handle { offer: "tool".into(), task: None, state };
+            assert!(matches!(Kept::read(&handle), Err(PeerError::Gone(_))), "{handle:?}");
+        };
+        check(json!({ "cursor": 7 }));
+        check(json!({ "version": "2999-01-01", "token": "t", "way": "task" }));
+        check(json!({ "version": "2026-07-28", "token": "t", "way": "task" }));
+    }
+}

@@ -1,0 +1,151 @@
+//! How a peer is spoken to: what is declared, who is shown, and every limit by its name.
+
+use std::{sync::Arc, time::Duration};
+
+use nuncio_engine::Level;
+use nuncio_wire::mcp::{TASKS, Version};
+use serde_json::{Map, Value, json};
+
+use crate::auth::Authorizer;
+
+/// How a peer is spoken to.
+#[derive(Clone)]
+pub struct McpOptions {
+    /// The revision to insist on. `None`: the newest that both sides know.
+    pub version: Option<Version>,
+    /// Who knows tokens.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// What servers are told that can be asked here.
+    pub declared: Declared,
+    /// The lowest level of log lines that is asked for. `None`: whatever the server chooses to send.
+    pub log_level: Option<Level>,
+    /// How this client calls itself, and its version.
+    pub client: (String, String),
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How long a request that is no call may take.
+    pub request_timeout: Duration,
+    /// How long a program on pipes may stay silent when it is asked for the newest revision; after it, it is greeted
+    /// as those before it.
+    pub probe_timeout: Duration,
+    /// How long nothing at all may be heard of a call. A question may be open meanwhile.
+    pub silence: Duration,
+    /// How often a stream that was cut is asked for again without hearing anything new; and how often a task.
+    pub reconnects: u32,
+    /// The longest wait between two such attempts, and before a program that died is started again.
+    pub max_backoff: Duration,
+    /// Bytes of one message.
+    pub max_message: usize,
+    /// Tools that a server may offer.
+    pub max_tools: usize,
+    /// How often a call may ask for more and be made again.
+    pub max_rounds: u32,
+    /// How long a program may take to end by itself once its input is closed; after it, it is told to (TERM).
+    pub exit_grace: Duration,
+    /// How long a program may take to end once it was told to; after it, it is killed.
+    pub term_grace: Duration,
+}
+
+/// What servers are told that can be asked here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Declared {
+    /// Forms are filled in.
+    pub forms: bool,
+    /// People are sent to links.
+    pub links: bool,
+    /// There is a model.
+    pub sampling: bool,
+}
+
+impl Default for McpOptions {
+    fn default() -> Self {
+        Self {
+            version: None,
+            authorizer: None,
+            declared: Declared { forms: true, links: true, sampling: true },
+            log_level: None,
+            client: ("nuncio".into(), env!("CARGO_PKG_VERSION").into()),
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(60),
+            probe_timeout: Duration::from_secs(5),
+            silence: Duration::from_secs(24 * 3600),
+            reconnects: 30,
+            max_backoff: Duration::from_secs(5),
+            max_message: 64 * 1024 * 1024,
+            max_tools: 10_000,
+            max_rounds: 100,
+            exit_grace: Duration::from_secs(2),
+            term_grace: Duration::from_secs(3),
+        }
+    }
+}
+
+impl McpOptions {
+    /// What is declared, in the words of a revision.
+    pub(super) fn capabilities(&self, version: Version) -> Value {
+        let Declared { forms, links, sampling } = self.declared;
+        let mut capabilities = Map::new();
+        let mut modes = Map::new();
+        if version >= Version::V2025_11_25 {
+            for (declared, mode) in [(forms, "form"), (links, "url")] {
+                if declared {
+                    modes.insert(mode.into(), json!({}));
+                }
+            }
+        }
+        let asks = forms || (links && version >= Version::V2025_11_25);
+        if asks && version >= Version::V2025_06_18 {
+            capabilities.insert("elicitation".into(), Value::Object(modes));
+        }
+        if sampling {
+            capabilities.insert("sampling".into(), json!({}));
+        }
+        if version.is_stateless() {
+            capabilities.insert("extensions".into(), json!({ TASKS: {} }));
+        }
+        Value::Object(capabilities)
+    }
+
+    /// Who this is.
+    pub(super) fn client_info(&self) -> Value {
+        json!({ "name": self.client.0, "version": self.client.1 })
+    }
+
+    /// The wait before an attempt, by how many went before it.
+    pub(super) fn backoff(&self, attempt: u32) -> Duration {
+        let wait = Duration::from_millis(100) * 2_u32.saturating_pow(attempt.min(10));
+        wait.min(self.max_backoff)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_declared_is_said_as_each_revision_knows_it() {
+        let mut options = McpOptions::default();
+        let check = |options: &McpOptions, version, expected: Value| {
+            assert_eq!(options.capabilities(version), expected, "{version:?}");
+        };
+        check(&options, Version::V2024_11_05, json!({ "sampling": {} }));
+        check(&options, Version::V2025_06_18, json!({ "elicitation": {}, "sampling": {} }));
+        let both = json!({ "form": {}, "url": {} });
+        check(&options, Version::V2025_11_25, json!({ "elicitation": both, "sampling": {} }));
+        check(
+            &options,
+            Version::V2026_07_28,
+            json!({ "elicitation": both, "sampling": {}, "extensions": { TASKS: {} } }),
+        );
+        options.declared = Declared { forms: false, links: true, sampling: false };
+        check(&options, Version::V2025_06_18, json!({}));
+        check(&options, Version::V2025_11_25, json!({ "elicitation": { "url": {} } }));
+    }
+
+    #[test]
+    fn waits_grow_to_a_limit() {
+        let options = McpOptions::default();
+        let waits: Vec<_> = [0, 1, 2, 5, 6, 1000].map(|attempt| options.backoff(attempt).as_millis()).into();
+        assert_eq!(waits, [100, 200, 400, 3200, 5000, 5000]);
+    }
+}

@@ -1,0 +1,371 @@
+//! A server in a process of its own, spoken to by its pipes, one message a line.
+//!
+//! The process has its own group, so that what it starts ends with it, and an environment that holds no secrets of
+//! ours. What it writes to its error stream is logged, and the last of it stands in errors. A process that ends takes
+//! with it what was under way.
+
+use std::{
+    collections::VecDeque,
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use nuncio_wire::mcp::Version;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::{mpsc, oneshot, watch},
+};
+
+use super::{
+    connection::{Connection, Link},
+    exchange::{AbortOnDrop, Exchange, Heard},
+    fail::Fail,
+    greet::{Said, discover_request, initialize_request, initialized, read_discovered, read_initialized},
+    hub::Hub,
+    incoming::{self, Answer, Incoming},
+    options::McpOptions,
+    wire::{OUTGOING, Outgoing, Wire},
+};
+use crate::peer::{PeerError, Program};
+
+/// What is let through of our own environment, and all that begins with `LC_`.
+const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "USER"];
+/// Lines of the error stream that stand in an error, and bytes of each.
+const LAST_LINES: usize = 8;
+const LINE: usize = 500;
+/// How long a process whose pipe has closed may take to say how it ended.
+const HOW_IT_ENDED: Duration = Duration::from_millis(200);
+
+/// Starts the program, and greets it.
+pub(super) async fn start(
+    program: &Program,
+    at: &str,
+    options: &Arc<McpOptions>,
+    changes: &watch::Sender<u64>,
+) -> Result<Connection, Fail> {
+    let wire = launch(program, at, options, changes)?;
+    let mut version = options.version;
+    if version.is_none_or(Version::is_stateless) {
+        match discover(&wire, at, options).await {
+            Ok(Greeted::Newest(about)) => {
+                let (link, hub) = (Link::Wire(Arc::clone(&wire)), &wire.hub);
+                return Ok(Connection::new(at, (Version::V2026_07_28, about), link, hub, options));
+            }
+            Ok(Greeted::Session(answer)) => return session(wire, at, options, answer).await,
+            Ok(Greeted::Before(before)) if version.is_none() => version = before,
+            Ok(Greeted::Before(_)) => {
+                let why = format!("{at} was to speak MCP 2026-07-28, and speaks an older revision");
+                return Err(PeerError::Unsupported(why).into());
+            }
+            // Some of old do not survive what they do not know.
+            Err(fail) if version.is_none() && wire.hub.closed().is_some() => {
+                tracing::debug!(?fail, "{at} ended when it was asked for the newest revision");
+                let wire = launch(program, at, options, changes)?;
+                return open(wire, at, options, Version::NEWEST_WITH_SESSIONS).await;
+            }
+            Err(fail) => return Err(fail),
+        }
+    }
+    open(wire, at, options, version.unwrap_or(Version::NEWEST_WITH_SESSIONS)).await
+}
+
+/// What a program answered.
+enum Greeted {
+    /// It speaks the newest revision.
+    Newest(super::connection::About),
+    /// It speaks an older one, and may have said which.
+    Before(Option<Version>),
+    /// It was silent, and took a session.
+    Session(Answer),
+}
+
+async fn discover(wire: &Wire, at: &str, options: &McpOptions) -> Result<Greeted, Fail> {
+    let mut discover = wire.exchange(&discover_request(options)).await?;
+    let read = |answer: Answer| match read_discovered(at, answer.outcome)? {
+        Said::Speaks(about) => Ok(Greeted::Newest(about)),
+        Said::Before(before) => Ok(Greeted::Before(before)),
+        Said::Again => {
+            let why = format!("{at} says that it speaks MCP 2026-07-28, and does not");
+            Err(PeerError::Unsupported(why).into())
+        }
+    };
+    if let Ok(answer) = tokio::time::timeout(options.probe_timeout, answer(&mut discover)).await {
+        return read(answer?);
+    }
+    if options.version.is_some() {
+        return read(within(at, options, answer(&mut discover)).await?);
+    }
+    // It may be slow, or of those that are silent: whichever it answers first counts.
+    let mut initialize = wire.exchange(&initialize_request(options, Version::NEWEST_WITH_SESSIONS)).await?;
+    let either = async {
+        tokio::select! {
+            discovered = answer(&mut discover) => match read(discovered?)? {
+                Greeted::Before(_) => answer(&mut initialize).await.map(Greeted::Session),
+                newest => Ok(newest),
+            },
+            initialized = answer(&mut initialize) => initialized.map(Greeted::Session),
+        }
+    };
+    within(at, options, either).await
+}
+
+async fn open(
+    wire: Arc<Wire>,
+    at: &str,
+    options: &Arc<McpOptions>,
+    version: Version,
+) -> Result<Connection, Fail> {
+    let mut exchange = wire.exchange(&initialize_request(options, version)).await?;
+    let answer = within(at, options, answer(&mut exchange)).await?;
+    session(wire, at, options, answer).await
+}
+
+async fn session(
+    wire: Arc<Wire>,
+    at: &str,
+    options: &Arc<McpOptions>,
+    answer: Answer,
+) -> Result<Connection, Fail> {
+    let spoken = read_initialized(at, options, answer)?;
+    let hub = Arc::clone(&wire.hub);
+    let connection = Connection::new(at, spoken, Link::Wire(wire), &hub, options);
+    initialized(&connection).await?;
+    Ok(connection)
+}
+
+async fn answer(exchange: &mut Exchange) -> Result<Answer, Fail> {
+    loop {
+        if let Heard::Message(Incoming::Answer(answer)) = exchange.next().await? {
+            return Ok(answer);
+        }
+    }
+}
+
+async fn within<T>(
+    at: &str,
+    options: &McpOptions,
+    work: impl Future<Output = Result<T, Fail>>,
+) -> Result<T, Fail> {
+    let limit = options.request_timeout;
+    let late = || Fail::cut(format!("{at} did not answer within {} s", limit.as_secs_f32()));
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn launch(
+    program: &Program,
+    at: &str,
+    options: &Arc<McpOptions>,
+    changes: &watch::Sender<u64>,
+) -> Result<Arc<Wire>, Fail> {
+    let unreachable = |why: String| PeerError::Unreachable { at: at.to_owned(), why };
+    let Some((name, arguments)) = program.command.split_first() else {
+        return Err(unreachable("the command is empty: name a program".into()).into());
+    };
+    let mut command = Command::new(name);
+    command.args(arguments).env_clear();
+    let passed = std::env::vars_os().filter(|(name, _)| {
+        name.to_str().is_some_and(|name| ENVIRONMENT.contains(&name) || name.starts_with("LC_"))
+    });
+    command.envs(passed).envs(&program.env);
+    if let Some(dir) = &program.dir {
+        command.current_dir(dir);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0).kill_on_drop(true);
+    let mut child = command.spawn().map_err(|error| unreachable(format!("it cannot be started: {error}")))?;
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+        return Err(unreachable("it has no pipes".into()).into());
+    };
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let (exited, exit) = watch::channel(None);
+    let (stopping, stop) = watch::channel(false);
+    let last = Arc::new(LastLines::default());
+    let hub = Hub::new(changes.clone());
+    let (out, outgoing) = mpsc::channel(OUTGOING);
+    let process = Process { group, exit: exit.clone(), stopping, options: Arc::clone(options) };
+
+    tokio::spawn(reap(child, group, exited));
+    tokio::spawn(listen(stderr, Arc::clone(&last), at.to_owned()));
+    let writer = tokio::spawn(write(stdin, outgoing, stop));
+    let reader = Reader { at: at.to_owned(), hub: Arc::clone(&hub), out: out.clone(), last, exit };
+    let reader = tokio::spawn(reader.read(stdout, options.max_message));
+    let work = [writer, reader].map(|work| AbortOnDrop(work.abort_handle())).into();
+    Ok(Arc::new(Wire::new(out, hub, work).of(process)))
+}
+
+/// A process that was started. Dropped, it is killed with all that it started.
+pub(super) struct Process {
+    group: Option<Pid>,
+    /// How it ended.
+    exit: watch::Receiver<Option<String>>,
+    /// Closes its input.
+    stopping: watch::Sender<bool>,
+    options: Arc<McpOptions>,
+}
+
+impl Process {
+    /// Ends it: by closing its input, then by telling it to, then by force.
+    pub(super) async fn stop(&self) {
+        self.stopping.send_replace(true);
+        if self.ended(self.options.exit_grace).await {
+            return;
+        }
+        self.signal(Signal::TERM);
+        if !self.ended(self.options.term_grace).await {
+            self.signal(Signal::KILL);
+        }
+    }
+
+    async fn ended(&self, limit: Duration) -> bool {
+        let mut exit = self.exit.clone();
+        tokio::time::timeout(limit, exit.wait_for(Option::is_some)).await.is_ok()
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group.filter(|_| self.exit.borrow().is_none()) {
+            // It fails where nobody is left.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// Waits for the end of the process, and takes with it what it has left behind.
+async fn reap(mut child: Child, group: Option<Pid>, exited: watch::Sender<Option<String>>) {
+    let how = match child.wait().await {
+        Ok(status) => status.to_string(),
+        Err(error) => format!("lost: {error}"),
+    };
+    if let Some(group) = group {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    exited.send_replace(Some(how));
+}
+
+/// The last lines of the error stream.
+#[derive(Default)]
+struct LastLines(Mutex<VecDeque<String>>);
+
+impl LastLines {
+    fn push(&self, line: String) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LAST_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    fn joined(&self) -> String {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
+    }
+}
+
+async fn listen(stderr: impl AsyncRead + Unpin, last: Arc<LastLines>, at: String) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = vec![];
+    // A line that is longer comes in pieces.
+    while let Ok(1..) = (&mut stderr).take(LINE as u64).read_until(b'\n', &mut line).await {
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        if !text.is_empty() {
+            tracing::debug!(target: "nuncio_client::mcp::stderr", "{at}: {text}");
+            last.push(text);
+        }
+        line.clear();
+    }
+}
+
+async fn write(
+    mut stdin: ChildStdin,
+    mut outgoing: mpsc::Receiver<Outgoing>,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        let (mut message, told) = tokio::select! {
+            next = outgoing.recv() => match next {
+                Some(next) => next,
+                None => return,
+            },
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        message.push(b'\n');
+        let written = async {
+            stdin.write_all(&message).await?;
+            stdin.flush().await
+        };
+        let written = tokio::select! {
+            written = written => written,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        // Whether it has ended is told by whoever reads.
+        let _ = told.send(written.map_err(|error| Fail::cut(format!("it does not read any more: {error}"))));
+    }
+}
+
+/// Whoever reads what the process says.
+struct Reader {
+    at: String,
+    hub: Arc<Hub>,
+    out: mpsc::Sender<Outgoing>,
+    last: Arc<LastLines>,
+    exit: watch::Receiver<Option<String>>,
+}
+
+impl Reader {
+    async fn read(self, stdout: ChildStdout, most: usize) {
+        let mut stdout = BufReader::new(stdout);
+        let mut line = vec![];
+        let fail = loop {
+            line.clear();
+            match (&mut stdout).take(most as u64).read_until(b'\n', &mut line).await {
+                Ok(0) => break self.ended().await,
+                Err(error) => break Fail::cut(format!("{} cannot be read: {error}", self.at)),
+                Ok(read) if read == most && line.last() != Some(&b'\n') => {
+                    break Fail::malformed(&self.at, format!("a message longer than {most} bytes"));
+                }
+                Ok(_) => self.take(&line).await,
+            }
+        };
+        self.hub.close(&fail);
+    }
+
+    async fn take(&self, line: &[u8]) {
+        match incoming::read(line) {
+            Ok(messages) => {
+                let replies: Vec<Value> =
+                    messages.into_iter().filter_map(|message| self.hub.route(message)).collect();
+                for reply in replies {
+                    let _ = self.out.send((reply.to_string().into_bytes(), oneshot::channel().0)).await;
+                }
+            }
+            // Programs print what they should not; what counts are the lines that are messages.
+            Err(why) if !line.trim_ascii().is_empty() => {
+                let line = String::from_utf8_lossy(&line[..line.len().min(LINE)]).into_owned();
+                tracing::debug!(why, line, "{}: no message", self.at);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// How it ended, with its last words.
+    async fn ended(&self) -> Fail {
+        let mut exit = self.exit.clone();
+        let how = match tokio::time::timeout(HOW_IT_ENDED, exit.wait_for(Option::is_some)).await {
+            Ok(Ok(how)) => how.clone().unwrap_or_default(),
+            _ => "it closed its output".to_owned(),
+        };
+        let last = self.last.joined();
+        let last = if last.is_empty() { String::new() } else { format!("; its last words: {last}") };
+        Fail::cut(format!("{} has ended ({how}){last}", self.at))
+    }
+}

@@ -1,0 +1,186 @@
+//! What servers ask: forms, links and samples as questions of the engine, and answers as each of them wants it.
+
+use nuncio_engine::question::{Answer, Ask, Question};
+use nuncio_wire::jsonrpc::METHOD_NOT_FOUND;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The longest sample where the server does not say.
+const MAX_TOKENS: u32 = 1024;
+/// The code that says a person did not want to.
+const REJECTED: i32 = -1;
+
+/// A question that is open.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Open {
+    /// The question's id.
+    pub(super) id: String,
+    /// What was asked, in the protocol's words.
+    pub(super) method: String,
+    /// The whole of it.
+    pub(super) params: Value,
+    /// Where the answer goes.
+    pub(super) to: To,
+    /// Whether it may be put again, because the stream was cut or its answer refused.
+    #[serde(skip)]
+    pub(super) again: bool,
+}
+
+/// Where an answer goes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum To {
+    /// To a request of the server's, by its id.
+    Request(Value),
+    /// With the call when it is made again, or to its task, under this key.
+    Input(String),
+    /// Nowhere: the call is made again when the link was visited.
+    Visit,
+}
+
+impl Open {
+    /// The question in the words of the engine; the error says why it is none.
+    pub(super) fn question(&self) -> Result<Question, String> {
+        let (text, ask) = read(&self.method, &self.params)?;
+        Ok(Question { id: self.id.clone(), text, ask })
+    }
+
+    /// Whether that is the same question once more.
+    pub(super) fn is_same(&self, method: &str, params: &Value) -> bool {
+        let members = ["message", "requestedSchema", "url", "messages", "systemPrompt", "maxTokens"];
+        self.method == method && members.iter().all(|member| self.params.get(member) == params.get(member))
+    }
+
+    /// The answer to a request: a result, or a code and words.
+    pub(super) fn reply(&self, answer: &Answer) -> Result<Value, (i32, String)> {
+        match answer {
+            Answer::Unavailable => Err((METHOD_NOT_FOUND, "nobody is here who could answer".to_owned())),
+            Answer::Decline | Answer::Cancel if self.method == "sampling/createMessage" => {
+                Err((REJECTED, "the request for a sample was turned down".to_owned()))
+            }
+            _ => Ok(self.input(answer)),
+        }
+    }
+
+    /// The answer where only results are taken.
+    pub(super) fn input(&self, answer: &Answer) -> Value {
+        let is_link = self.params["mode"] == "url";
+        match answer {
+            Answer::Accept(data) if self.method == "sampling/createMessage" => json!({
+                "role": "assistant",
+                "content": { "type": "text", "text": answer.text().unwrap_or_default() },
+                "model": data["model"].as_str().unwrap_or("unknown"),
+                "stopReason": data["stopReason"].as_str().unwrap_or("endTurn"),
+            }),
+            Answer::Accept(_) if is_link => json!({ "action": "accept" }),
+            Answer::Accept(data) => json!({ "action": "accept", "content": data }),
+            Answer::Decline => json!({ "action": "decline" }),
+            Answer::Cancel | Answer::Unavailable => json!({ "action": "cancel" }),
+        }
+    }
+}
+
+fn read(method: &str, params: &Value) -> Result<(String, Ask), String> {
+    let message = || params["message"].as_str().unwrap_or_default().to_owned();
+    match method {
+        "elicitation/create" if params["mode"] == "url" => {
+            let url = params["url"].as_str().ok_or("a link without its url")?;
+            Ok((message(), Ask::Authorization { url: url.to_owned() }))
+        }
+        "elicitation/create" => {
+            let schema = params.get("requestedSchema").filter(|schema| schema.is_object());
+            let schema = schema.ok_or("a form without its requestedSchema")?.clone();
+            Ok((message(), Ask::Form { schema }))
+        }
+        "sampling/createMessage" => {
+            let messages = params["messages"].as_array().ok_or("a sample without messages")?;
+            let system = params["systemPrompt"].as_str().map(str::to_owned);
+            let max = params["maxTokens"].as_u64().and_then(|max| u32::try_from(max).ok());
+            Ok((conversation(messages), Ask::Sample { system, max_tokens: max.unwrap_or(MAX_TOKENS) }))
+        }
+        other => Err(format!("{other} is nothing that can be asked here")),
+    }
+}
+
+/// Messages as one text: alone it is what was said; several say who speaks.
+fn conversation(messages: &[Value]) -> String {
+    if let [only] = messages {
+        return said(&only["content"]);
+    }
+    let turn = |message: &Value| {
+        format!("{}: {}", message["role"].as_str().unwrap_or("user"), said(&message["content"]))
+    };
+    messages.iter().map(turn).collect::<Vec<_>>().join("\n\n")
+}
+
+fn said(content: &Value) -> String {
+    match content {
+        Value::Array(blocks) => blocks.iter().map(said).collect::<Vec<_>>().join("\n"),
+        block => match (block["text"].as_str(), block["type"].as_str()) {
+            (Some(text), _) => text.to_owned(),
+            (None, kind) => format!("[{}]", block["mimeType"].as_str().or(kind).unwrap_or("something else")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(method: &str, params: Value) -> Open {
+        Open { id: "q".into(), method: method.into(), params, to: To::Visit, again: false }
+    }
+
+    #[test]
+    fn what_a_server_asks_is_a_question() {
+        let check = |method: &str, params: Value, expected: Result<(&str, Ask), &str>| {
+            let question = open(method, params).question().map(|question| (question.text, question.ask));
+            let expected = expected.map(|(text, ask)| (text.to_owned(), ask)).map_err(str::to_owned);
+            assert_eq!(question, expected);
+        };
+        let schema = json!({ "type": "object" });
+        check(
+            "elicitation/create",
+            json!({ "message": "Who?", "requestedSchema": schema }),
+            Ok(("Who?", Ask::Form { schema })),
+        );
+        check(
+            "elicitation/create",
+            json!({ "mode": "url", "message": "Go", "url": "https://a.example" }),
+            Ok(("Go", Ask::Authorization { url: "https://a.example".into() })),
+        );
+        check("elicitation/create", json!({ "message": "Who?" }), Err("a form without its requestedSchema"));
+        let turn =
+            |role: &str, text: &str| json!({ "role": role, "content": { "type": "text", "text": text } });
+        let sample = |max_tokens| Ask::Sample { system: Some("Be brief.".into()), max_tokens };
+        check(
+            "sampling/createMessage",
+            json!({ "messages": [turn("user", "Hi")], "systemPrompt": "Be brief.", "maxTokens": 50 }),
+            Ok(("Hi", sample(50))),
+        );
+        let picture = json!({ "role": "user", "content": { "type": "image", "mimeType": "image/png" } });
+        check(
+            "sampling/createMessage",
+            json!({ "messages": [turn("user", "Hi"), turn("assistant", "Yes?"), picture],
+                    "systemPrompt": "Be brief." }),
+            Ok(("user: Hi\n\nassistant: Yes?\n\nuser: [image/png]", sample(MAX_TOKENS))),
+        );
+        check("tools/list", json!({}), Err("tools/list is nothing that can be asked here"));
+    }
+
+    #[test]
+    fn answers_have_the_shape_of_what_was_asked() {
+        let form = open("elicitation/create", json!({}));
+        let accepted = Answer::Accept(json!({ "name": "Ada" }));
+        assert_eq!(form.input(&accepted), json!({ "action": "accept", "content": { "name": "Ada" } }));
+        assert_eq!(form.reply(&Answer::Decline), Ok(json!({ "action": "decline" })));
+        assert_eq!(form.reply(&Answer::Unavailable).unwrap_err().0, METHOD_NOT_FOUND);
+        let link = open("elicitation/create", json!({ "mode": "url" }));
+        assert_eq!(link.input(&accepted), json!({ "action": "accept" }));
+        let sample = open("sampling/createMessage", json!({}));
+        let said = sample.input(&Answer::Accept(json!({ "text": "four", "model": "m" })));
+        assert_eq!(said["content"]["text"], "four");
+        assert_eq!((said["model"].as_str(), said["stopReason"].as_str()), (Some("m"), Some("endTurn")));
+        assert_eq!(sample.reply(&Answer::Cancel).unwrap_err().0, REJECTED);
+    }
+}

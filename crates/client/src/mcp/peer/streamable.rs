@@ -1,0 +1,379 @@
+//! Streamable HTTP in both of its shapes: each request a POST, its answer a body or a stream.
+//!
+//! A stream of a session that is cut, or that the server lets go of, is asked for again after the last event that
+//! came. What was cut and has no way back is an error: the answer did not come, and may never.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use nuncio_wire::{mcp::Version, sse};
+use reqwest::Response;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{
+    exchange::{AbortOnDrop, Exchange, Heard},
+    fail::{Fail, of_status},
+    http::{Http, is_stream},
+    hub::{Hub, Taken},
+    incoming::{self, Answer, Incoming},
+};
+use crate::{mcp::relay::envelope::encoded, peer::PeerError};
+
+/// Messages of a stream that wait for whoever follows the call; then the network waits.
+const AHEAD: usize = 16;
+
+/// A server at an address, in one revision, and in a session where that has any.
+pub(super) struct Streamable {
+    pub(super) http: Arc<Http>,
+    pub(super) version: Version,
+    pub(super) session: Option<HeaderValue>,
+    pub(super) hub: Arc<Hub>,
+}
+
+/// How a stream begins.
+enum Start {
+    /// By a request.
+    Post(Value, HeaderMap),
+    /// Where another broke off.
+    After(String),
+}
+
+/// Where a stream is.
+#[derive(Default)]
+struct Reading {
+    /// The last event that came.
+    cursor: Option<String>,
+    /// How long the server wants us to wait.
+    retry: Option<Duration>,
+    /// Whether anything came since the last attempt.
+    news: bool,
+    /// Attempts since then.
+    attempts: u32,
+}
+
+impl Streamable {
+    /// Sends a request. What comes for it is read in the background, as fast as it is taken.
+    pub(super) fn exchange(self: &Arc<Self>, request: Value, mirrored: HeaderMap) -> Exchange {
+        let id = request["id"].clone();
+        self.read(id, Start::Post(request, mirrored))
+    }
+
+    /// Goes on with the stream of a request after an event.
+    pub(super) fn resume(self: &Arc<Self>, id: Value, cursor: String) -> Exchange {
+        self.read(id, Start::After(cursor))
+    }
+
+    /// Sends what has no answer: a notification, or the answer to a request of the server's.
+    pub(super) async fn post(&self, message: &Value) -> Result<(), Fail> {
+        let limit = self.http.options.request_timeout;
+        let answered = self.send(message, HeaderMap::new(), limit).await?;
+        match answered.status().is_success() {
+            true => Ok(()),
+            false => Err(self.refused(answered).await),
+        }
+    }
+
+    /// Sends a request that is answered at once, and gives the headers of the answer as well.
+    pub(super) async fn ask(&self, request: &Value) -> Result<(HeaderMap, Answer), Fail> {
+        let limit = self.http.options.request_timeout;
+        let asked = async {
+            let answered = self.send(request, HeaderMap::new(), limit).await?;
+            let headers = answered.headers().clone();
+            let (tell, mut told) = mpsc::channel(AHEAD);
+            let reading = async {
+                let mut at = Reading::default();
+                match self.answered(answered, &request["id"], &tell).await? {
+                    None => Ok(()),
+                    Some(stream) => match self.drain(stream, &request["id"], &mut at, &tell).await? {
+                        true => Ok(()),
+                        false => Err(Fail::cut(format!("the answer of {} broke off", self.http.at))),
+                    },
+                }
+            };
+            let answer = async {
+                while let Some(heard) = told.recv().await {
+                    if let Ok(Heard::Message(Incoming::Answer(answer))) = heard {
+                        return Ok(answer);
+                    }
+                }
+                Err(Fail::malformed(&self.http.at, "there is no answer"))
+            };
+            tokio::select! {
+                biased;
+                answer = answer => answer.map(|answer| (headers, answer)),
+                Err(fail) = reading => Err(fail),
+            }
+        };
+        match tokio::time::timeout(limit, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.http.silent(limit)),
+        }
+    }
+
+    /// Opens the session's own stream. `None`: the server has none.
+    pub(super) async fn standing(&self, after: Option<&str>) -> Result<Option<Response>, Fail> {
+        let answered = self.get(after).await?;
+        match answered.status().as_u16() {
+            200 if is_stream(&answered) => Ok(Some(answered)),
+            405 | 501 => Ok(None),
+            _ => Err(self.refused(answered).await),
+        }
+    }
+
+    /// Ends the session.
+    pub(super) async fn end(&self) {
+        if self.session.is_none() {
+            return;
+        }
+        let limit = self.http.options.connect_timeout;
+        let headers = self.standing_headers();
+        // A server that does not let sessions be ended forgets them by itself.
+        let _ = self.http.send(Method::DELETE, &self.http.url, &headers, &Bytes::new(), limit).await;
+    }
+
+    fn read(self: &Arc<Self>, id: Value, start: Start) -> Exchange {
+        let (tell, heard) = mpsc::channel(AHEAD);
+        let elsewhere = self.hub.expect(&id);
+        let this = Arc::clone(self);
+        let reader = tokio::spawn(async move {
+            if let Err(fail) = this.follow(&id, start, &tell).await {
+                let _ = tell.send(Err(fail)).await;
+            }
+        });
+        Exchange::Stream { heard, elsewhere, _reader: AbortOnDrop(reader.abort_handle()) }
+    }
+
+    async fn follow(&self, id: &Value, start: Start, tell: &Tell) -> Result<(), Fail> {
+        let mut at = Reading::default();
+        let mut stream = match start {
+            Start::Post(request, mirrored) => {
+                let answered = self.send(&request, mirrored, self.http.options.silence).await?;
+                match self.answered(answered, id, tell).await? {
+                    Some(stream) => stream,
+                    None => return Ok(()),
+                }
+            }
+            Start::After(cursor) => {
+                at.cursor = Some(cursor);
+                self.again(&mut at, true).await?
+            }
+        };
+        loop {
+            at.news = false;
+            if self.drain(stream, id, &mut at, tell).await? {
+                return Ok(());
+            }
+            if at.news {
+                at.attempts = 0;
+            }
+            stream = self.again(&mut at, false).await?;
+        }
+    }
+
+    /// The stream that an answer is. `None`: it was whole, and has been told.
+    async fn answered(&self, answered: Response, id: &Value, tell: &Tell) -> Result<Option<Response>, Fail> {
+        if !answered.status().is_success() {
+            return Err(self.refused(answered).await);
+        }
+        if is_stream(&answered) {
+            return Ok(Some(answered));
+        }
+        let body = self.http.whole(answered).await?;
+        let messages = incoming::read(&body).map_err(|why| Fail::malformed(&self.http.at, why))?;
+        for message in messages {
+            if self.tell(message, id, tell).await? {
+                return Ok(None);
+            }
+        }
+        Err(Fail::malformed(&self.http.at, "an answer to another request"))
+    }
+
+    /// Reads a stream to its end. Returns whether the answer was in it.
+    async fn drain(&self, stream: Response, id: &Value, at: &mut Reading, tell: &Tell) -> Result<bool, Fail> {
+        let mut parser = sse::Parser::new(self.http.options.max_message);
+        let mut pieces = stream.bytes_stream();
+        loop {
+            // However it ends, it has been cut.
+            let piece = match tokio::time::timeout(self.http.options.silence, pieces.next()).await {
+                Ok(Some(Ok(piece))) => piece,
+                _ => return Ok(false),
+            };
+            let events =
+                parser.feed(&piece).map_err(|error| Fail::malformed(&self.http.at, error.to_string()))?;
+            if let Some(retry) = parser.retry() {
+                (at.retry, at.news) = (Some(retry), true);
+            }
+            for event in events {
+                at.news = true;
+                if !event.data.is_empty() {
+                    let messages = incoming::read(event.data.as_bytes())
+                        .map_err(|why| Fail::malformed(&self.http.at, why))?;
+                    for message in messages {
+                        if self.tell(message, id, tell).await? {
+                            return Ok(true);
+                        }
+                    }
+                }
+                if let Some(cursor) = event.id.filter(|cursor| !cursor.is_empty()) {
+                    self.kept(cursor, at, tell).await;
+                }
+            }
+            // An id may come without any data.
+            if let Some(cursor) = parser.last_id().filter(|cursor| !cursor.is_empty()) {
+                self.kept(cursor.to_owned(), at, tell).await;
+            }
+        }
+    }
+
+    async fn kept(&self, cursor: String, at: &mut Reading, tell: &Tell) {
+        if at.cursor.as_ref() == Some(&cursor) || self.version.is_stateless() {
+            return;
+        }
+        at.cursor = Some(cursor.clone());
+        let _ = tell.send(Ok(Heard::Cursor(cursor))).await;
+    }
+
+    /// Gives a message to whom it is for. Returns whether it was the answer.
+    async fn tell(&self, message: Incoming, id: &Value, tell: &Tell) -> Result<bool, Fail> {
+        let message = match self.hub.take(message) {
+            Taken::Done => return Ok(false),
+            Taken::Reply(reply) => {
+                if let Err(fail) = self.post(&reply).await {
+                    tracing::debug!(?fail, "{} does not take an answer", self.http.at);
+                }
+                return Ok(false);
+            }
+            Taken::Rest(message) => message,
+        };
+        let mut is_answer = false;
+        if let Incoming::Answer(answer) = &message {
+            // A request that the server could not read is answered without its id.
+            is_answer = answer.id == *id || (answer.id.is_null() && answer.outcome.is_err());
+            if !is_answer {
+                tracing::debug!(id = %answer.id, "{} answers what was not asked here", self.http.at);
+                return Ok(false);
+            }
+        }
+        // Whoever followed the call has gone, and so will this.
+        tell.send(Ok(Heard::Message(message))).await.map_err(|_| Fail::cut("nobody follows the call"))?;
+        Ok(is_answer)
+    }
+
+    /// Asks for the stream again, until it is there or there is no hope.
+    async fn again(&self, at: &mut Reading, at_once: bool) -> Result<Response, Fail> {
+        let place = &self.http.at;
+        let Some(cursor) = at.cursor.clone().filter(|_| !self.version.is_stateless()) else {
+            return Err(Fail::cut(format!("the answer of {place} broke off, and it has no way back to it")));
+        };
+        let options = &self.http.options;
+        let mut last = "it said nothing new".to_owned();
+        while at.attempts < options.reconnects {
+            if !at_once || at.attempts > 0 {
+                let backoff = options.backoff(at.attempts);
+                let wait = at
+                    .retry
+                    .map_or(backoff, |retry| if at.attempts == 0 { retry } else { retry.max(backoff) });
+                tokio::time::sleep(wait).await;
+            }
+            at.attempts += 1;
+            let answered = match self.get(Some(&cursor)).await {
+                Ok(answered) => answered,
+                Err(fail) if fail.is_passing() => {
+                    last = fail.into_peer(place).to_string();
+                    continue;
+                }
+                Err(fail) => return Err(fail),
+            };
+            match answered.status().as_u16() {
+                200 if is_stream(&answered) => return Ok(answered),
+                405 | 501 => {
+                    let why =
+                        format!("the answer of {place} broke off, and it does not take up streams again");
+                    return Err(Fail::cut(why));
+                }
+                _ => {}
+            }
+            match self.refused(answered).await {
+                fail if fail.is_passing() => last = fail.into_peer(place).to_string(),
+                Fail::SessionLost => return Err(Fail::SessionLost),
+                fail => {
+                    let why = format!("there is no way back to the call: {}", fail.into_peer(place));
+                    return Err(PeerError::Gone(why).into());
+                }
+            }
+        }
+        let attempts = at.attempts;
+        Err(Fail::cut(format!(
+            "the answer of {place} broke off, and did not go on in {attempts} attempts: {last}"
+        )))
+    }
+
+    async fn send(&self, message: &Value, mirrored: HeaderMap, limit: Duration) -> Result<Response, Fail> {
+        let body = Bytes::from(message.to_string());
+        tracing::trace!(body = %String::from_utf8_lossy(&body), "to {}", self.http.at);
+        let mut headers = self.headers(message);
+        headers.extend(mirrored);
+        self.http.send(Method::POST, &self.http.url, &headers, &body, limit).await
+    }
+
+    async fn get(&self, after: Option<&str>) -> Result<Response, Fail> {
+        let mut headers = self.standing_headers();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(cursor) = after.and_then(|cursor| HeaderValue::from_str(cursor).ok()) {
+            headers.insert("last-event-id", cursor);
+        }
+        let limit = self.http.options.request_timeout;
+        self.http.send(Method::GET, &self.http.url, &headers, &Bytes::new(), limit).await
+    }
+
+    async fn refused(&self, answered: Response) -> Fail {
+        let (status, headers) = (answered.status().as_u16(), answered.headers().clone());
+        if status == 404 && self.session.is_some() {
+            return Fail::SessionLost;
+        }
+        match self.http.whole(answered).await {
+            Ok(body) => of_status(&self.http.at, status, &headers, &body),
+            Err(_) => of_status(&self.http.at, status, &headers, b""),
+        }
+    }
+
+    /// What goes with every request of a session.
+    fn standing_headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("mcp-protocol-version", HeaderValue::from_static(self.version.name()));
+        if let Some(session) = &self.session {
+            headers.insert("mcp-session-id", session.clone());
+        }
+        headers
+    }
+
+    /// The headers of a message; of a stateless one, what its body says.
+    fn headers(&self, message: &Value) -> HeaderMap {
+        let method = message["method"].as_str().unwrap_or_default();
+        // Which revision the session will speak is not known yet.
+        let mut headers = if method == "initialize" { HeaderMap::new() } else { self.standing_headers() };
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        if !self.version.is_stateless() {
+            return headers;
+        }
+        if let Ok(method) = HeaderValue::from_str(method) {
+            headers.insert("mcp-method", method);
+        }
+        let member = match method {
+            "tools/call" | "prompts/get" => "name",
+            "resources/read" => "uri",
+            method if method.starts_with("tasks/") => "taskId",
+            _ => return headers,
+        };
+        if let Some(name) = message["params"][member].as_str().and_then(encoded) {
+            headers.insert(HeaderName::from_static("mcp-name"), name);
+        }
+        headers
+    }
+}
+
+type Tell = mpsc::Sender<Result<Heard, Fail>>;

@@ -1,0 +1,286 @@
+//! The tools of a server: what they want, and how a message becomes their arguments.
+
+use std::{collections::HashSet, sync::Arc};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use nuncio_engine::{
+    Skill,
+    content::{Content, Message},
+};
+use nuncio_wire::mcp::{Version, mirrored, value_at};
+use serde_json::{Map, Value, json};
+
+use super::{
+    connection::{Connection, Link},
+    fail::Fail,
+};
+use crate::{
+    mcp::relay::envelope::encoded,
+    peer::{Offer, PeerError},
+};
+
+/// Pages of a list that are read.
+const MAX_PAGES: usize = 1000;
+
+/// The annotation that wants an argument in a header.
+const HEADER: &str = "x-mcp-header";
+
+/// A tool.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tool {
+    pub(super) offer: Offer,
+    /// `execution.taskSupport` (2025-11-25).
+    pub(super) tasks: TaskSupport,
+    /// What is repeated in headers: the header, and the path of the argument.
+    mirrored: Vec<(HeaderName, Vec<String>)>,
+}
+
+/// Whether a call of a tool is a task (2025-11-25).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskSupport {
+    Forbidden,
+    Optional,
+    Required,
+}
+
+/// Lists the tools, all pages.
+pub(super) async fn list(connection: &Connection) -> Result<Vec<Arc<Tool>>, Fail> {
+    let (at, most) = (&connection.at, connection.options.max_tools);
+    let (mut tools, mut cursor, mut cursors) = (vec![], None::<String>, HashSet::new());
+    let http = connection.version == Version::V2026_07_28 && matches!(connection.link, Link::Http(_));
+    for _ in 0..MAX_PAGES {
+        let params = cursor.as_ref().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
+        let mut page = match connection.request("tools/list", params).await {
+            Ok(page) => page,
+            // A server without tools need not know the method.
+            Err(Fail::Rpc(error)) if error.code == -32601 && tools.is_empty() => return Ok(vec![]),
+            Err(fail) => return Err(fail),
+        };
+        let Value::Array(listed) = page["tools"].take() else {
+            return Err(Fail::malformed(at, "tools/list: a result without tools"));
+        };
+        for tool in &listed {
+            match Tool::read(tool, http) {
+                Ok(tool) => tools.push(Arc::new(tool)),
+                // One tool that is written wrongly does not take the others with it.
+                Err(why) => tracing::warn!(why, "{at}: the tool {} is left out", tool["name"]),
+            }
+        }
+        if tools.len() > most {
+            return Err(Fail::malformed(at, format!("it offers more than {most} tools")));
+        }
+        cursor = page["nextCursor"].as_str().map(str::to_owned);
+        match &cursor {
+            None => return Ok(tools),
+            Some(cursor) if !cursors.insert(cursor.clone()) => break,
+            Some(_) => {}
+        }
+    }
+    Err(Fail::malformed(at, "tools/list: its pages do not end"))
+}
+
+impl Tool {
+    /// Reads a tool. `headers`: whether arguments are repeated in headers, so that what it says of them counts.
+    fn read(tool: &Value, headers: bool) -> Result<Self, String> {
+        let name = tool["name"].as_str().filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| "it has no name".to_owned())?;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let annotations = &tool["annotations"];
+        let title = text(&tool["title"]).or_else(|| text(&annotations["title"]));
+        let description = text(&tool["description"]).unwrap_or_default();
+        let is = |hint: &str| annotations[hint].as_bool().unwrap_or(false);
+        let schema = tool.get("inputSchema").filter(|schema| schema.is_object()).cloned();
+        let mirrored = schema.as_ref().filter(|_| headers).map(mirrored_in).transpose()?;
+        let tasks = match tool["execution"]["taskSupport"].as_str() {
+            Some("required") => TaskSupport::Required,
+            Some("optional") => TaskSupport::Optional,
+            _ => TaskSupport::Forbidden,
+        };
+        let skills = vec![Skill::new(name, title.as_deref().unwrap_or(name), &description)];
+        let offer = Offer {
+            name: name.to_owned(),
+            title,
+            description,
+            input_schema: Some(schema.unwrap_or_else(|| json!({ "type": "object" }))),
+            output_schema: tool.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
+            skills,
+            idempotent: is("idempotentHint") || is("readOnlyHint"),
+        };
+        Ok(Self { offer, tasks, mirrored: mirrored.unwrap_or_default() })
+    }
+
+    /// The arguments that are repeated in headers.
+    pub(super) fn headers(&self, arguments: &Value) -> HeaderMap {
+        let value = |path: &[String]| match value_at(arguments, path)? {
+            Value::String(text) => encoded(text),
+            other => HeaderValue::from_str(&other.to_string()).ok(),
+        };
+        let headers = self.mirrored.iter();
+        headers.filter_map(|(name, path)| Some((name.clone(), value(path)?))).collect()
+    }
+
+    /// A message as arguments: its first data part, or its text where the tool wants one thing only.
+    pub(super) fn arguments(&self, message: &Message) -> Result<Value, PeerError> {
+        let name = &self.offer.name;
+        if message.parts.iter().any(|part| matches!(part.content, Content::Bytes(_) | Content::Url(_))) {
+            let why =
+                format!("the tool {name} takes arguments, not files: say in them what it needs to know");
+            return Err(PeerError::Unsupported(why));
+        }
+        let text = message.joined_text();
+        let wanted = self.text_argument();
+        match message.data() {
+            Some(Value::Object(given)) => {
+                let mut given = given.clone();
+                if let Some("text") = wanted.filter(|_| !text.is_empty()) {
+                    given.entry("text").or_insert_with(|| text.into());
+                }
+                Ok(Value::Object(given))
+            }
+            Some(other) => {
+                let why = format!("the arguments of the tool {name} are an object, not {other}");
+                Err(PeerError::Refused(why))
+            }
+            None => match serde_json::from_str::<Map<String, Value>>(&text) {
+                Ok(given) => Ok(Value::Object(given)),
+                Err(_) if text.trim().is_empty() => Ok(json!({})),
+                Err(_) => match wanted {
+                    Some(wanted) => Ok(json!({ wanted: text })),
+                    None => {
+                        let why =
+                            format!("the tool {name} takes arguments: give them as JSON, by its schema");
+                        Err(PeerError::Refused(why))
+                    }
+                },
+            },
+        }
+    }
+
+    /// The argument that plain text is: `text`, else the only one that is required, else the only one there is.
+    fn text_argument(&self) -> Option<&str> {
+        let schema = self.offer.input_schema.as_ref()?;
+        let properties = schema["properties"].as_object()?;
+        let required: Vec<&str> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let only = match required[..] {
+            _ if properties.contains_key("text") => "text",
+            [only] => only,
+            [] if properties.len() == 1 => properties.keys().next()?,
+            _ => return None,
+        };
+        let (name, property) = properties.get_key_value(only)?;
+        matches!(property["type"].as_str(), Some("string") | None).then_some(name.as_str())
+    }
+}
+
+/// What is repeated in headers, if it can be.
+fn mirrored_in(schema: &Value) -> Result<Vec<(HeaderName, Vec<String>)>, String> {
+    let found = mirrored(schema);
+    let mut headers: Vec<(HeaderName, Vec<String>)> = vec![];
+    for (name, path) in found {
+        let header = HeaderName::try_from(format!("mcp-param-{name}")).ok().filter(|_| !name.is_empty());
+        let header = header.ok_or_else(|| format!("{HEADER}: {name:?} is no name of a header"))?;
+        let property = path.iter().fold(schema, |schema, name| &schema["properties"][name]);
+        if !matches!(property["type"].as_str(), Some("string" | "integer" | "boolean")) {
+            return Err(format!("{HEADER}: {} is no string, integer or boolean", path.join(".")));
+        }
+        if headers.iter().any(|(other, _)| *other == header) {
+            return Err(format!("{HEADER}: {name:?} stands there twice"));
+        }
+        headers.push((header, path));
+    }
+    match count(schema) == headers.len() {
+        true => Ok(headers),
+        false => Err(format!("{HEADER} stands where no path of properties leads, or is no text")),
+    }
+}
+
+/// How often the annotation stands in a schema, wherever that is. A property may be called like it.
+fn count(schema: &Value) -> usize {
+    match schema {
+        Value::Object(members) => {
+            let here = usize::from(members.contains_key(HEADER));
+            let below = members.iter().filter(|(name, _)| *name != "properties" && *name != HEADER);
+            let below = below.map(|(_, value)| value);
+            let properties = members.get("properties").and_then(Value::as_object).into_iter().flatten();
+            here + below.chain(properties.map(|(_, value)| value)).map(count).sum::<usize>()
+        }
+        Value::Array(items) => items.iter().map(count).sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nuncio_engine::{Part, Role};
+
+    use super::*;
+
+    fn tool(schema: impl Into<Value>) -> Result<Tool, String> {
+        let schema: Value = schema.into();
+        Tool::read(&json!({ "name": "t", "inputSchema": schema }), true)
+    }
+
+    #[test]
+    fn a_tool_is_an_offer() {
+        let listed = json!({
+            "name": "look", "description": "Looks.", "inputSchema": { "type": "object" },
+            "annotations": { "title": "A look", "readOnlyHint": true },
+            "execution": { "taskSupport": "optional" },
+        });
+        let read = Tool::read(&listed, true).unwrap();
+        assert_eq!(read.offer.title.as_deref(), Some("A look"));
+        assert_eq!(read.offer.skills, [Skill::new("look", "A look", "Looks.")]);
+        assert!(read.offer.idempotent && read.tasks == TaskSupport::Optional);
+    }
+
+    #[test]
+    fn a_message_becomes_arguments() {
+        let check = |schema: &Value, parts: Vec<Part>, expected: Result<Value, &str>| {
+            let got = tool(schema.clone()).unwrap().arguments(&Message::of("m", Role::User, parts));
+            match expected {
+                Ok(expected) => assert_eq!(got.unwrap(), expected),
+                Err(expected) => {
+                    let error = got.unwrap_err().to_string();
+                    assert!(error.contains(expected), "{error}");
+                }
+            }
+        };
+        let text = json!({ "properties": { "text": { "type": "string" }, "n": { "type": "integer" } } });
+        check(&text, vec![Part::text("hello")], Ok(json!({ "text": "hello" })));
+        check(
+            &text,
+            vec![Part::text("hi"), Part::data(json!({ "n": 1 }))],
+            Ok(json!({ "n": 1, "text": "hi" })),
+        );
+        check(&text, vec![Part::text(r#"{"n":2}"#)], Ok(json!({ "n": 2 })));
+        check(&text, vec![Part::data(json!([1]))], Err("are an object"));
+        let city = json!({ "properties": { "city": { "type": "string" }, "day": {} }, "required": ["city"] });
+        check(&city, vec![Part::text("Bern")], Ok(json!({ "city": "Bern" })));
+        let two = json!({ "properties": { "a": {}, "b": {} }, "required": ["a", "b"] });
+        check(&two, vec![Part::text("Bern")], Err("give them as JSON"));
+        check(&two, vec![], Ok(json!({})));
+        check(&two, vec![Content::Bytes(vec![1]).into()], Err("not files"));
+    }
+
+    #[test]
+    fn only_arguments_that_headers_can_carry_are_repeated() {
+        let named = |name: Value, kind: &str| json!({ "type": kind, "x-mcp-header": name });
+        let one = tool(json!({ "properties": { "region": named("Region".into(), "string") } })).unwrap();
+        assert_eq!(one.headers(&json!({ "region": "eu" }))["mcp-param-region"], "eu");
+        assert!(one.headers(&json!({ "region": null })).is_empty());
+        let check = |schema: Value, expected: &str| {
+            let why = tool(schema).unwrap_err();
+            assert!(why.contains(expected), "{why}");
+        };
+        check(json!({ "properties": { "a": named("".into(), "string") } }), "is no name");
+        check(json!({ "properties": { "a": named("a b".into(), "string") } }), "is no name");
+        check(json!({ "properties": { "a": named("A".into(), "number") } }), "is no string");
+        check(json!({ "properties": { "a": named(7.into(), "string") } }), "is no text");
+        let twice = json!({ "a": named("X".into(), "string"), "b": named("x".into(), "string") });
+        check(json!({ "properties": twice }), "twice");
+        check(json!({ "properties": { "a": { "items": named("A".into(), "string") } } }), "no path");
+        let called_so = json!({ "properties": { "x-mcp-header": { "type": "string" } } });
+        assert!(tool(called_so).is_ok(), "a property of that name is none");
+    }
+}

@@ -1,0 +1,229 @@
+//! Why there is no answer, in the provider's words where it has some.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::Value;
+
+use crate::outbound::OutboundError;
+
+/// How much of what a provider says is repeated.
+const MAX_QUOTED: usize = 500;
+
+/// Words of providers for an account that has run out: waiting does not help, whatever the status says.
+const FINAL_CODES: [&str; 5] = [
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "credit_balance_exhausted",
+    "enforced_spend_limit_reached",
+];
+
+/// Why there is no answer. None of these shows the key.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// It could not be reached.
+    #[error("the model could not be asked: {0}")]
+    Outbound(#[from] OutboundError),
+    /// The key cannot be sent.
+    #[error("the model's key has characters that no header takes")]
+    Key,
+    /// It answered with an error.
+    #[error("the model answered {}: {text}", shown(*.status))]
+    Status {
+        /// Its status.
+        status: StatusCode,
+        /// What it said.
+        text: String,
+        /// Whether the provider says itself that another try would end the same way, or would not.
+        passing: Option<bool>,
+    },
+    /// It broke its answer off with an error.
+    #[error("the model broke its answer off: {text}")]
+    Broken {
+        /// What it said.
+        text: String,
+        /// Whether another try may end better.
+        passing: bool,
+    },
+    /// Its answer ended before its end.
+    #[error("the model's answer was cut off before its end")]
+    Cut,
+    /// It wants to be left alone for longer than it is waited for.
+    #[error("{text}; it asks to be left alone for {} s, and is waited for {} s at most (max_wait)", .wanted.as_secs(), .most.as_secs())]
+    Wait {
+        /// What it said.
+        text: String,
+        /// For how long.
+        wanted: Duration,
+        /// For how long it is waited for.
+        most: Duration,
+    },
+    /// It answered with something else than an answer, or with too much of it.
+    #[error("the model's answer cannot be used: {0}")]
+    Answer(String),
+}
+
+impl ModelError {
+    /// Whether another try may end better.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Outbound(error) => !error.is_permanent(),
+            Self::Status { passing: Some(passing), .. } | Self::Broken { passing, .. } => *passing,
+            Self::Status { status, .. } => is_passing(*status),
+            Self::Cut => true,
+            Self::Key | Self::Answer(_) | Self::Wait { .. } => false,
+        }
+    }
+
+    /// An answer that is not what this provider's answers look like.
+    pub(super) fn strange(error: &serde_json::Error) -> Self {
+        Self::Answer(format!("a piece of it is not what was expected: {error}"))
+    }
+
+    /// An error that stands where a piece of the answer should.
+    pub(super) fn in_stream(error: &Value) -> Self {
+        let (codes, text) = words(error);
+        let status =
+            error["code"].as_u64().and_then(|code| StatusCode::from_u16(u16::try_from(code).ok()?).ok());
+        let known = codes.iter().any(|code| {
+            FINAL_CODES.contains(&&**code)
+                || matches!(&**code, "invalid_request_error" | "authentication_error" | "permission_error")
+        });
+        Self::Broken { text, passing: !known && status.is_none_or(is_passing) }
+    }
+
+    /// The same, without the key if somebody repeated that.
+    pub(super) fn without_key(self, key: Option<&str>) -> Self {
+        match self {
+            Self::Broken { text, passing } => Self::Broken { text: without(text, key), passing },
+            Self::Answer(text) => Self::Answer(without(text, key)),
+            other => other,
+        }
+    }
+
+    /// What a refusal says, without the key if it repeats that.
+    pub(super) fn refused(status: StatusCode, told: Option<bool>, body: &[u8], key: Option<&str>) -> Self {
+        let (codes, text) = match serde_json::from_slice::<Value>(body) {
+            // Gemini puts it into a list where it would have streamed.
+            Ok(Value::Array(mut items)) if !items.is_empty() => words(&items.swap_remove(0)["error"]),
+            Ok(value) if !value["error"].is_null() => words(&value["error"]),
+            _ => (vec![], shortened(&String::from_utf8_lossy(body))),
+        };
+        let exhausted = codes.iter().any(|code| FINAL_CODES.contains(&&**code));
+        let text = match text.is_empty() {
+            true => "it says nothing more".to_owned(),
+            false => without(text, key),
+        };
+        Self::Status { status, text, passing: if exhausted { Some(false) } else { told } }
+    }
+}
+
+fn shown(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    }
+}
+
+/// 408 and 409 are for requests that met something else there; 529 is an overloaded provider.
+fn is_passing(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429)
+}
+
+/// The codes of an error, and its words.
+fn words(error: &Value) -> (Vec<String>, String) {
+    let text = error["message"].as_str().or_else(|| error.as_str()).unwrap_or_default();
+    let codes = ["type", "code", "status"].iter().filter_map(|key| error[*key].as_str());
+    let codes: Vec<String> = codes.map(str::to_owned).collect();
+    let text = match codes.first() {
+        Some(code) if !text.is_empty() => format!("{text} ({code})"),
+        Some(code) => code.clone(),
+        None if text.is_empty() => error.to_string(),
+        None => text.to_owned(),
+    };
+    (codes, shortened(&text))
+}
+
+fn shortened(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A text in which somebody may have repeated the key.
+fn without(text: String, key: Option<&str>) -> String {
+    match key {
+        Some(key) if !key.is_empty() && text.contains(key) => text.replace(key, "[key]"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(status: u16, body: &str) -> (String, bool) {
+        let status = StatusCode::from_u16(status).unwrap();
+        let error = ModelError::refused(status, None, body.as_bytes(), Some("k-1"));
+        (error.to_string(), error.is_passing())
+    }
+
+    #[test]
+    fn refusals_are_told_in_the_providers_words() {
+        let check = |status, body: &str, words: &str, passing| {
+            assert_eq!(refused(status, body), (words.to_owned(), passing));
+        };
+        check(
+            401,
+            r#"{"error":{"message":"Incorrect API key provided: k-1.","type":"invalid_request_error"}}"#,
+            "the model answered 401 Unauthorized: Incorrect API key provided: [key]. (invalid_request_error)",
+            false,
+        );
+        check(
+            529,
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+            "the model answered 529: Overloaded (overloaded_error)",
+            true,
+        );
+        check(
+            429,
+            r#"[{"error":{"code":429,"message":"Quota","status":"RESOURCE_EXHAUSTED"}}]"#,
+            "the model answered 429 Too Many Requests: Quota (RESOURCE_EXHAUSTED)",
+            true,
+        );
+        check(
+            404,
+            r#"{"error":"model 'x' not found"}"#,
+            "the model answered 404 Not Found: model 'x' not found",
+            false,
+        );
+        check(502, "<html>k-1", "the model answered 502 Bad Gateway: <html>[key]", true);
+        check(500, "", "the model answered 500 Internal Server Error: it says nothing more", true);
+        check(
+            429,
+            r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota"}}"#,
+            "the model answered 429 Too Many Requests: You exceeded your current quota (insufficient_quota)",
+            false,
+        );
+    }
+
+    #[test]
+    fn a_provider_may_say_whether_another_try_is_worth_it() {
+        let status = StatusCode::BAD_REQUEST;
+        assert!(ModelError::refused(status, Some(true), b"", None).is_passing());
+        assert!(!ModelError::refused(StatusCode::BAD_GATEWAY, Some(false), b"", None).is_passing());
+    }
+
+    #[test]
+    fn an_error_within_an_answer_passes_unless_it_says_otherwise() {
+        let passing = |error: Value| ModelError::in_stream(&error).is_passing();
+        assert!(passing(serde_json::json!({ "type": "overloaded_error", "message": "Overloaded" })));
+        assert!(passing(serde_json::json!("the runner has stopped")));
+        assert!(passing(serde_json::json!({ "code": 503, "status": "UNAVAILABLE" })));
+        assert!(!passing(serde_json::json!({ "code": 400, "status": "INVALID_ARGUMENT" })));
+        assert!(!passing(serde_json::json!({ "type": "invalid_request_error" })));
+    }
+}

@@ -1,0 +1,289 @@
+//! Google's `streamGenerateContent`.
+//!
+//! Calls come whole. There is no end marker but the reason for which a candidate finished. A call may have a
+//! signature of the thought that it came of, and newer models refuse a conversation in which that is missing.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    ModelError,
+    collect::Collector,
+    talk::{Request, Said, Stop, Tool, ToolCall, ToolResult, Turn},
+};
+
+/// The body of a request. The model's name is in the address.
+pub(super) fn body(request: &Request) -> Value {
+    let mut body = json!({ "contents": request.turns.iter().map(turn).collect::<Value>() });
+    if let Some(system) = &request.system {
+        body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
+    }
+    if !request.tools.is_empty() {
+        body["tools"] =
+            json!([{ "functionDeclarations": request.tools.iter().map(tool).collect::<Value>() }]);
+    }
+    let mut config = json!({});
+    if let Some(max) = request.max_tokens {
+        config["maxOutputTokens"] = max.into();
+    }
+    if let Some(temperature) = request.temperature {
+        config["temperature"] = temperature.into();
+    }
+    if config.as_object().is_some_and(|config| !config.is_empty()) {
+        body["generationConfig"] = config;
+    }
+    body
+}
+
+fn turn(turn: &Turn) -> Value {
+    match turn {
+        Turn::User(text) => json!({ "role": "user", "parts": [{ "text": text }] }),
+        Turn::Model(said) => json!({ "role": "model", "parts": parts(said) }),
+        Turn::Results(results) => {
+            json!({ "role": "user", "parts": results.iter().map(result).collect::<Value>() })
+        }
+    }
+}
+
+/// All calls of a turn stand together: only the first of them has a signature.
+fn parts(said: &Said) -> Vec<Value> {
+    let mut parts = vec![];
+    if !said.text.is_empty() || said.calls.is_empty() {
+        parts.push(json!({ "text": said.text }));
+    }
+    parts.extend(said.calls.iter().map(|call| {
+        let mut function = json!({ "name": call.name, "args": call.arguments().unwrap_or_default() });
+        if !call.id.is_empty() {
+            function["id"] = call.id.as_str().into();
+        }
+        let mut part = json!({ "functionCall": function });
+        if let Some(signature) = &call.opaque {
+            part["thoughtSignature"] = signature.clone();
+        }
+        part
+    }));
+    parts
+}
+
+fn result(result: &ToolResult) -> Value {
+    let response = match result.failed {
+        true => json!({ "error": result.text }),
+        false => json!({ "output": result.text }),
+    };
+    let mut function = json!({ "name": result.name, "response": response });
+    if !result.id.is_empty() {
+        function["id"] = result.id.as_str().into();
+    }
+    json!({ "functionResponse": function })
+}
+
+fn tool(tool: &Tool) -> Value {
+    let mut declared = json!({ "name": tool.name, "description": tool.description });
+    // An object without properties is refused: a function without parameters has none to declare.
+    if tool.schema["properties"].as_object().is_some_and(|properties| !properties.is_empty()) {
+        declared["parametersJsonSchema"] = tool.schema.clone();
+    }
+    declared
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Chunk {
+    #[serde(default)]
+    candidates: Vec<Candidate>,
+    #[serde(default)]
+    prompt_feedback: Option<Feedback>,
+    #[serde(default)]
+    usage_metadata: Option<Tokens>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate {
+    #[serde(default)]
+    content: Option<Content>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Content {
+    #[serde(default)]
+    parts: Vec<Part>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Part {
+    #[serde(default)]
+    text: Option<String>,
+    /// Whether it is what the model thought, which is not part of the answer.
+    #[serde(default)]
+    thought: bool,
+    #[serde(default)]
+    function_call: Option<Function>,
+    #[serde(default)]
+    thought_signature: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    #[serde(default)]
+    id: Option<String>,
+    name: String,
+    #[serde(default)]
+    args: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Feedback {
+    #[serde(default)]
+    block_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Tokens {
+    #[serde(default)]
+    prompt_token_count: Option<u64>,
+    #[serde(default)]
+    candidates_token_count: Option<u64>,
+    #[serde(default)]
+    thoughts_token_count: Option<u64>,
+}
+
+/// Takes one event of a stream.
+pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelError> {
+    let chunk: Chunk = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
+    if let Some(error) = chunk.error {
+        return Err(ModelError::in_stream(&error));
+    }
+    if let Some(tokens) = chunk.usage_metadata {
+        // Thoughts are counted apart, and paid for as the answer is.
+        let output = [tokens.candidates_token_count, tokens.thoughts_token_count];
+        let output = output.iter().any(Option::is_some).then(|| output.into_iter().flatten().sum());
+        collector.usage(tokens.prompt_token_count, output);
+    }
+    if let Some(why) = chunk.prompt_feedback.and_then(|feedback| feedback.block_reason) {
+        collector.stop(Stop::Refused(why));
+    }
+    let Some(candidate) = chunk.candidates.into_iter().next() else { return Ok(()) };
+    for part in candidate.content.into_iter().flat_map(|content| content.parts) {
+        if let Some(function) = part.function_call {
+            collector.whole_call(ToolCall {
+                id: function.id.unwrap_or_default(),
+                name: function.name,
+                arguments: function
+                    .args
+                    .filter(Value::is_object)
+                    .map(|args| args.to_string())
+                    .unwrap_or_default(),
+                opaque: part.thought_signature,
+            });
+        } else if let Some(text) = part.text.filter(|_| !part.thought) {
+            collector.text(&text);
+        }
+    }
+    if let Some(why) = candidate.finish_reason {
+        collector.stop(match &*why {
+            "STOP" => Stop::End,
+            "MAX_TOKENS" => Stop::Length,
+            "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" => Stop::Refused(why),
+            _ => Stop::Other(why),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{collect::collect, talk::Usage},
+        *,
+    };
+
+    #[test]
+    fn a_conversation_as_it_is_sent() {
+        let call = |id: &str, opaque| ToolCall {
+            id: id.into(),
+            name: "add".into(),
+            arguments: "{\"n\":1}".into(),
+            opaque,
+        };
+        let said = Said { calls: vec![call("", Some(json!("sig"))), call("f2", None)], ..Said::default() };
+        let result =
+            |id: &str, failed| ToolResult { id: id.into(), name: "add".into(), text: "2".into(), failed };
+        let tool = |name: &str, schema| Tool { name: name.into(), description: "Does.".into(), schema };
+        let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+        let request = Request {
+            system: Some("Be short.".into()),
+            turns: vec![
+                Turn::User("1+1?".into()),
+                Turn::Model(said),
+                Turn::Results(vec![result("", false), result("f2", true)]),
+            ],
+            tools: vec![tool("add", schema.clone()), tool("now", json!({ "type": "object" }))],
+            max_tokens: Some(9),
+            temperature: None,
+        };
+        let expected = json!({
+            "contents": [
+                { "role": "user", "parts": [{ "text": "1+1?" }] },
+                { "role": "model", "parts": [
+                    { "functionCall": { "name": "add", "args": { "n": 1 } }, "thoughtSignature": "sig" },
+                    { "functionCall": { "name": "add", "args": { "n": 1 }, "id": "f2" } },
+                ] },
+                { "role": "user", "parts": [
+                    { "functionResponse": { "name": "add", "response": { "output": "2" } } },
+                    { "functionResponse": { "name": "add", "response": { "error": "2" }, "id": "f2" } },
+                ] },
+            ],
+            "systemInstruction": { "parts": [{ "text": "Be short." }] },
+            "tools": [{ "functionDeclarations": [
+                { "name": "add", "description": "Does.", "parametersJsonSchema": schema },
+                { "name": "now", "description": "Does." },
+            ] }],
+            "generationConfig": { "maxOutputTokens": 9 },
+        });
+        assert_eq!(body(&request), expected);
+    }
+
+    #[test]
+    fn a_stream_becomes_an_answer() {
+        let said = collect(read, true, &[
+            r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hm","thought":true},{"text":"I "}]}}],"usageMetadata":{"promptTokenCount":11,"totalTokenCount":11}}"#,
+            r#"{"candidates":[{"content":{"parts":[{"text":"add."},{"functionCall":{"name":"add","args":{"n":1}},"thoughtSignature":"sig"},{"functionCall":{"id":"f2","name":"now"}}]}}]}"#,
+            r#"{"candidates":[{"content":{"parts":[{"text":""}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":11,"candidatesTokenCount":4,"thoughtsTokenCount":3,"totalTokenCount":18}}"#,
+        ])
+        .unwrap();
+        assert_eq!((&*said.text, &said.stop), ("I add.", &Stop::Tools));
+        assert_eq!(said.usage, Usage { input: Some(11), output: Some(7) });
+        assert_eq!(said.calls[0].opaque, Some(json!("sig")));
+        let calls: Vec<_> =
+            said.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+        assert_eq!(calls, [("", "add", "{\"n\":1}"), ("f2", "now", "")]);
+    }
+
+    #[test]
+    fn ends_and_cuts() {
+        let stop = |why: &str| {
+            format!(r#"{{"candidates":[{{"content":{{"parts":[{{"text":"x"}}]}},"finishReason":"{why}"}}]}}"#)
+        };
+        let check = |why: &str, expected: Stop| {
+            assert_eq!(collect(read, true, &[&stop(why)]).unwrap().stop, expected);
+        };
+        check("STOP", Stop::End);
+        check("MAX_TOKENS", Stop::Length);
+        check("SAFETY", Stop::Refused("SAFETY".into()));
+        check("MALFORMED_FUNCTION_CALL", Stop::Other("MALFORMED_FUNCTION_CALL".into()));
+        let blocked = r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":3}}"#;
+        assert_eq!(collect(read, true, &[blocked]).unwrap().stop, Stop::Refused("SAFETY".into()));
+        let half = r#"{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}"#;
+        assert!(matches!(collect(read, true, &[half]), Err(ModelError::Cut)));
+        let error = r#"{"error":{"code":503,"message":"Overloaded","status":"UNAVAILABLE"}}"#;
+        assert!(collect(read, true, &[half, error]).unwrap_err().is_passing());
+    }
+}

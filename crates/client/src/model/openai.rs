@@ -1,0 +1,311 @@
+//! Chat completions: OpenAI's, and those of the many servers that speak like it.
+//!
+//! A stream ends with `[DONE]`. Servers that leave it out say why they stopped, and that is an end as well; the
+//! usage comes after it, in a chunk without choices.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    ModelError,
+    collect::Collector,
+    talk::{Request, Said, Stop, Tool, ToolCall, Turn},
+};
+
+/// The body of a request. `newest`: the server knows what has replaced `max_tokens`.
+pub(super) fn body(name: &str, request: &Request, newest: bool) -> Value {
+    let mut messages = vec![];
+    messages.extend(request.system.iter().map(|text| json!({ "role": "system", "content": text })));
+    for turn in &request.turns {
+        match turn {
+            Turn::User(text) => messages.push(json!({ "role": "user", "content": text })),
+            Turn::Model(said) => messages.push(assistant(said)),
+            Turn::Results(results) => {
+                messages.extend(results.iter().map(
+                    |result| json!({ "role": "tool", "tool_call_id": result.id, "content": result.text }),
+                ));
+            }
+        }
+    }
+    let mut body = json!({
+        "model": name,
+        "messages": messages,
+        "stream": true,
+        "stream_options": { "include_usage": true },
+    });
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(tool).collect();
+    }
+    if let Some(max) = request.max_tokens {
+        body[if newest { "max_completion_tokens" } else { "max_tokens" }] = max.into();
+    }
+    if let Some(temperature) = request.temperature {
+        body["temperature"] = temperature.into();
+    }
+    body
+}
+
+fn assistant(said: &Said) -> Value {
+    let content = if said.text.is_empty() { Value::Null } else { Value::from(said.text.as_str()) };
+    let mut message = json!({ "role": "assistant", "content": content });
+    if !said.calls.is_empty() {
+        message["tool_calls"] = said.calls.iter().map(call).collect();
+    }
+    message
+}
+
+fn call(call: &ToolCall) -> Value {
+    let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+    let mut value = json!({
+        "id": call.id,
+        "type": "function",
+        "function": { "name": call.name, "arguments": arguments },
+    });
+    if let Some(opaque) = &call.opaque {
+        value["extra_content"] = opaque.clone();
+    }
+    value
+}
+
+fn tool(tool: &Tool) -> Value {
+    json!({
+        "type": "function",
+        "function": { "name": tool.name, "description": tool.description, "parameters": tool.schema },
+    })
+}
+
+/// A chunk of a stream, or a whole completion: the one has deltas, the other messages.
+#[derive(Deserialize)]
+struct Completion {
+    #[serde(default)]
+    choices: Option<Vec<Choice>>,
+    #[serde(default)]
+    usage: Option<Tokens>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    #[serde(default, alias = "message")]
+    delta: Option<Delta>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Delta {
+    #[serde(default)]
+    content: Option<String>,
+    #[serde(default)]
+    refusal: Option<String>,
+    #[serde(default)]
+    tool_calls: Option<Vec<CallDelta>>,
+}
+
+#[derive(Deserialize)]
+struct CallDelta {
+    #[serde(default)]
+    index: Option<u64>,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    function: Option<FunctionDelta>,
+    /// What some servers want to see again with the call, such as the signature of a thought.
+    #[serde(default)]
+    extra_content: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct FunctionDelta {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    arguments: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    #[serde(default)]
+    prompt_tokens: Option<u64>,
+    #[serde(default)]
+    completion_tokens: Option<u64>,
+}
+
+/// Takes one event of a stream.
+pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelError> {
+    if data.trim() == "[DONE]" {
+        collector.end();
+        return Ok(());
+    }
+    let chunk: Completion = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
+    take(collector, chunk)
+}
+
+/// Takes an answer of a server that does not stream.
+pub(super) fn read_whole(collector: &mut Collector, data: &str) -> Result<(), ModelError> {
+    let whole: Completion = serde_json::from_str(data)
+        .map_err(|error| ModelError::Answer(format!("not a chat completion: {error}")))?;
+    if whole.error.is_none() && whole.choices.as_ref().is_none_or(Vec::is_empty) {
+        return Err(ModelError::Answer("not a chat completion: it has no choices".into()));
+    }
+    take(collector, whole)?;
+    collector.end();
+    Ok(())
+}
+
+fn take(collector: &mut Collector, chunk: Completion) -> Result<(), ModelError> {
+    if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
+        return Err(ModelError::in_stream(&error));
+    }
+    if let Some(tokens) = chunk.usage {
+        collector.usage(tokens.prompt_tokens, tokens.completion_tokens);
+    }
+    let Some(choice) = chunk.choices.into_iter().flatten().next() else { return Ok(()) };
+    if let Some(delta) = choice.delta {
+        collector.text(delta.content.as_deref().unwrap_or_default());
+        collector.text(delta.refusal.as_deref().unwrap_or_default());
+        for (place, piece) in delta.tool_calls.into_iter().flatten().enumerate() {
+            let call = collector.call(piece.index.unwrap_or(place as u64), piece.id.as_deref());
+            if let Some(function) = piece.function {
+                // The name comes once; who repeats it does not mean to add to it.
+                if call.name.is_empty() {
+                    call.name = function.name.unwrap_or_default();
+                }
+                call.arguments.push_str(function.arguments.as_deref().unwrap_or_default());
+            }
+            if piece.extra_content.is_some() {
+                call.opaque = piece.extra_content;
+            }
+        }
+    }
+    match choice.finish_reason.as_deref() {
+        None | Some("") => {}
+        Some("stop") => collector.stop(Stop::End),
+        Some("tool_calls" | "function_call") => collector.stop(Stop::Tools),
+        Some("length") => collector.stop(Stop::Length),
+        Some(why @ "content_filter") => collector.stop(Stop::Refused(why.into())),
+        Some(other) => collector.stop(Stop::Other(other.into())),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            collect::collect,
+            talk::{ToolResult, Usage},
+        },
+        *,
+    };
+
+    #[test]
+    fn a_conversation_as_it_is_sent() {
+        let said = Said {
+            calls: vec![
+                ToolCall { id: "c1".into(), name: "add".into(), arguments: "{\"n\":1}".into(), opaque: None },
+                ToolCall {
+                    id: "c2".into(),
+                    name: "now".into(),
+                    arguments: String::new(),
+                    opaque: Some(json!({ "s": 1 })),
+                },
+            ],
+            ..Said::default()
+        };
+        let result = |id: &str, text: &str| ToolResult {
+            id: id.into(),
+            name: "x".into(),
+            text: text.into(),
+            failed: false,
+        };
+        let request = Request {
+            system: Some("Be short.".into()),
+            turns: vec![
+                Turn::User("1+1?".into()),
+                Turn::Model(said),
+                Turn::Results(vec![result("c1", "2"), result("c2", "noon")]),
+            ],
+            tools: vec![Tool {
+                name: "add".into(),
+                description: "Adds.".into(),
+                schema: json!({ "type": "object" }),
+            }],
+            max_tokens: Some(9),
+            temperature: Some(0.5),
+        };
+        let expected = json!({
+            "model": "m",
+            "messages": [
+                { "role": "system", "content": "Be short." },
+                { "role": "user", "content": "1+1?" },
+                { "role": "assistant", "content": null, "tool_calls": [
+                    { "id": "c1", "type": "function", "function": { "name": "add", "arguments": "{\"n\":1}" } },
+                    { "id": "c2", "type": "function", "function": { "name": "now", "arguments": "{}" },
+                      "extra_content": { "s": 1 } },
+                ] },
+                { "role": "tool", "tool_call_id": "c1", "content": "2" },
+                { "role": "tool", "tool_call_id": "c2", "content": "noon" },
+            ],
+            "stream": true,
+            "stream_options": { "include_usage": true },
+            "tools": [{ "type": "function", "function": {
+                "name": "add", "description": "Adds.", "parameters": { "type": "object" } } }],
+            "max_tokens": 9,
+            "temperature": 0.5,
+        });
+        assert_eq!(body("m", &request, false), expected);
+        assert_eq!(body("m", &request, true)["max_completion_tokens"], 9);
+    }
+
+    #[test]
+    fn a_stream_becomes_an_answer() {
+        let said = collect(read, true, &[
+            r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}],"usage":null}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":"Let "}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":"me see."}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"add","arguments":""}}]}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"n\""}}]}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"c2","function":{"name":"now","arguments":"{}"}}]}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]}}]}"#,
+            r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#,
+            r#"{"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":7,"total_tokens":19}}"#,
+            "[DONE]",
+        ])
+        .unwrap();
+        assert_eq!(said.text, "Let me see.");
+        assert_eq!(said.stop, Stop::Tools);
+        assert_eq!(said.usage, Usage { input: Some(12), output: Some(7) });
+        let calls: Vec<_> =
+            said.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+        assert_eq!(calls, [("c1", "add", "{\"n\":1}"), ("c2", "now", "{}")]);
+    }
+
+    #[test]
+    fn ends_and_cuts() {
+        let text = r#"{"choices":[{"delta":{"content":"x"}}]}"#;
+        let stop = |why: &str| format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"{why}"}}]}}"#);
+        let check = |why: &str, expected: Stop| {
+            assert_eq!(collect(read, true, &[text, &stop(why)]).unwrap().stop, expected);
+        };
+        check("stop", Stop::End);
+        check("length", Stop::Length);
+        check("content_filter", Stop::Refused("content_filter".into()));
+        check("odd", Stop::Other("odd".into()));
+        assert!(matches!(collect(read, true, &[text]), Err(ModelError::Cut)));
+        let error = collect(read, true, &[text, r#"{"error":{"message":"The server had an error"}}"#]);
+        assert!(error.unwrap_err().is_passing());
+        assert!(matches!(collect(read, true, &["{"]), Err(ModelError::Answer(_))));
+    }
+
+    #[test]
+    fn a_server_that_does_not_stream_is_understood() {
+        let whole = r#"{"choices":[{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}],
+            "usage":{"prompt_tokens":3,"completion_tokens":1}}"#;
+        let said = collect(read_whole, true, &[whole]).unwrap();
+        assert_eq!((&*said.text, said.stop, said.usage.input), ("Hi", Stop::End, Some(3)));
+        assert!(collect(read_whole, true, &[r#"{"object":"list"}"#]).is_err());
+        assert!(collect(read_whole, true, &["<html>"]).is_err());
+    }
+}

@@ -1,0 +1,377 @@
+//! OAuth 2.1 as MCP uses it: from the 401 of a server to a token for it.
+//!
+//! The server names its metadata (RFC 9728), that names an authorization server, whose metadata (RFC 8414, or OpenID
+//! Connect) says where to go; the client is known there, or registers itself (by the address of its own metadata, or
+//! dynamically), a person consents in a browser (PKCE), and the code becomes a token that is bound to the server (RFC
+//! 8707). Credentials belong to the issuer that gave them and are never shown to another. What is granted is kept by a
+//! [`Keeper`], so that nobody is asked twice.
+
+mod challenge;
+mod consent;
+mod discovery;
+mod keep;
+mod request;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use url::Url;
+
+use self::{challenge::Challenge, discovery::Found, request::Http};
+pub use self::{
+    consent::{Consent, Loopback, Visit},
+    keep::{FileKeeper, Keeper, MemoryKeeper},
+};
+use crate::auth::Authorizer;
+
+/// A token that ends within this is renewed before it is shown.
+const RENEW_BEFORE: Duration = Duration::from_secs(30);
+/// How often consent is sought for one resource within a while before it is given up.
+const MOST_ROUNDS: u32 = 3;
+/// That while.
+const ROUNDS_WITHIN: Duration = Duration::from_secs(5 * 60);
+/// Asks for a token that outlives the person's presence.
+const OFFLINE: &str = "offline_access";
+
+/// How a client presents itself.
+#[derive(Debug, Clone)]
+pub struct OAuthOptions {
+    /// What people read when they are asked for consent.
+    pub client_name: String,
+    /// Where this client's metadata is published, for authorization servers that take that for a client id.
+    pub metadata_url: Option<Url>,
+    /// An id that the authorization server has given out before.
+    pub client: Option<Client>,
+    /// Whether the client acts for itself, with its secret, and nobody is asked.
+    pub for_itself: bool,
+    /// How long one request may take.
+    pub timeout: Duration,
+}
+
+impl Default for OAuthOptions {
+    fn default() -> Self {
+        Self {
+            client_name: "Nuncio".into(),
+            metadata_url: None,
+            client: None,
+            for_itself: false,
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What a client is known by at an authorization server.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    /// Its id.
+    pub id: String,
+    /// Its secret, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// How it shows the secret, where that was agreed on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Where people come back to, as it was registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redirect_uri: Option<String>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What is known about a resource: who grants access to it, and what was granted.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The client's names, by the issuer that gave them.
+    #[serde(default)]
+    pub clients: BTreeMap<String, Client>,
+    /// What was granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<Grant>,
+}
+
+/// A token, and what belongs to it.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Who gave it.
+    pub issuer: String,
+    /// Where it is renewed.
+    pub token_endpoint: Url,
+    /// For what it was given, as the resource calls itself.
+    pub resource: String,
+    /// The token.
+    pub access_token: String,
+    /// What renews it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_token: Option<String>,
+    /// When it ends, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u64>,
+    /// What was asked for and granted so far.
+    #[serde(default)]
+    pub scopes: BTreeSet<String>,
+}
+
+impl Grant {
+    fn is_ending(&self) -> bool {
+        self.expires_at.is_some_and(|at| at <= now() + RENEW_BEFORE.as_secs())
+    }
+}
+
+/// An [`Authorizer`] that gets its tokens by OAuth.
+pub struct OAuth {
+    options: OAuthOptions,
+    http: Http,
+    keeper: Arc<dyn Keeper>,
+    consent: Arc<dyn Consent>,
+    /// One at a time: a person is asked one thing, and a token is renewed once.
+    rounds: Mutex<BTreeMap<Url, Round>>,
+}
+
+/// How far it went with one resource since it last took a token.
+#[derive(Default)]
+struct Round {
+    sought: Vec<Instant>,
+    /// The token that was last shown; another one is news.
+    shown: Option<String>,
+}
+
+impl OAuth {
+    /// With these options; what is granted is kept by `keeper`, people are asked by `consent`.
+    pub fn new(
+        options: OAuthOptions,
+        keeper: Arc<dyn Keeper>,
+        consent: Arc<dyn Consent>,
+    ) -> Result<Self, String> {
+        let http = Http::new(options.timeout)?;
+        Ok(Self { options, http, keeper, consent, rounds: Mutex::default() })
+    }
+
+    /// Renews a grant. `Ok(None)`: it cannot be renewed any more.
+    async fn renewed(&self, kept: &Kept, grant: &Grant) -> Option<Grant> {
+        let refresh = grant.refresh_token.as_deref()?;
+        let client = kept.clients.get(&grant.issuer)?;
+        let parameters = [
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh),
+            ("resource", grant.resource.as_str()),
+        ];
+        let methods = client.method.iter().cloned().collect::<Vec<_>>();
+        match self.http.token(&grant.token_endpoint, client, &methods, &parameters).await {
+            Ok(token) => {
+                let mut renewed = grant.clone();
+                renewed.access_token = token.access_token;
+                renewed.expires_at = token.expires_in.map(|seconds| now() + seconds);
+                // It is replaced where a new one comes: the old one may be void then.
+                if token.refresh_token.is_some() {
+                    renewed.refresh_token = token.refresh_token;
+                }
+                Some(renewed)
+            }
+            Err(why) => {
+                tracing::info!(why, "a token could not be renewed: a person will be asked");
+                None
+            }
+        }
+    }
+
+    async fn seek(&self, resource: &Url, challenge: &Challenge, kept: &mut Kept) -> Result<(), String> {
+        let found = self.http.discover(resource, challenge.metadata.as_ref()).await?;
+        let before = kept.grant.take().filter(|grant| grant.issuer == found.issuer);
+        let mut scopes = challenge.scopes.clone().or_else(|| found.scopes.clone()).unwrap_or_default();
+        // What was granted before is not given up for what is missing.
+        scopes.extend(before.into_iter().flat_map(|grant| grant.scopes));
+        let grant = match self.options.for_itself {
+            true => self.as_itself(&found, &scopes, kept).await?,
+            false => self.by_consent(&found, scopes, kept).await?,
+        };
+        kept.grant = Some(grant);
+        Ok(())
+    }
+
+    async fn as_itself(
+        &self,
+        found: &Found,
+        scopes: &BTreeSet<String>,
+        kept: &mut Kept,
+    ) -> Result<Grant, String> {
+        let client = self.options.client.clone();
+        let client = client.ok_or("a client that acts for itself has an id and a secret: none was given")?;
+        let scope = joined(scopes);
+        let mut parameters =
+            vec![("grant_type", "client_credentials"), ("resource", found.resource.as_str())];
+        if !scope.is_empty() {
+            parameters.push(("scope", &scope));
+        }
+        let token = self.http.token(&found.token_endpoint, &client, &found.auth_methods, &parameters).await?;
+        kept.clients.insert(found.issuer.clone(), client);
+        Ok(token.granted(found, scopes.clone()))
+    }
+
+    async fn by_consent(
+        &self,
+        found: &Found,
+        mut scopes: BTreeSet<String>,
+        kept: &mut Kept,
+    ) -> Result<Grant, String> {
+        if !found.knows_pkce {
+            return Err(format!(
+                "the authorization server {} does not say that it takes PKCE with S256: a code would not be safe there",
+                found.issuer
+            ));
+        }
+        let registered = kept.clients.get(&found.issuer).cloned();
+        let wanted = registered.as_ref().and_then(|client| client.redirect_uri.clone());
+        let visit = self.consent.prepare(wanted.as_deref()).await?;
+        let redirect_uri = visit.redirect_uri().to_owned();
+        let client = match registered {
+            Some(client) if client.redirect_uri.as_ref().is_none_or(|uri| *uri == redirect_uri) => client,
+            _ => self.client_at(found, &redirect_uri).await?,
+        };
+        kept.clients.insert(found.issuer.clone(), client.clone());
+        if found.offers_offline && !scopes.is_empty() {
+            scopes.insert(OFFLINE.into());
+        }
+
+        let (verifier, state) = (request::secret()?, request::secret()?);
+        let mut url = found.authorization_endpoint.clone().ok_or_else(|| {
+            format!("the authorization server {} has no place to ask a person for consent", found.issuer)
+        })?;
+        {
+            let mut query = url.query_pairs_mut();
+            query
+                .append_pair("response_type", "code")
+                .append_pair("client_id", &client.id)
+                .append_pair("redirect_uri", &redirect_uri)
+                .append_pair("state", &state)
+                .append_pair("code_challenge", &request::challenge_of(&verifier))
+                .append_pair("code_challenge_method", "S256")
+                .append_pair("resource", &found.resource);
+            if !scopes.is_empty() {
+                query.append_pair("scope", &joined(&scopes));
+            }
+        }
+        let back = visit.ask(&url).await?;
+        let code = consent::code_in(&back, &state, found)?;
+        let parameters = [
+            ("grant_type", "authorization_code"),
+            ("code", &code),
+            ("redirect_uri", &redirect_uri),
+            ("code_verifier", &verifier),
+            ("resource", &found.resource),
+        ];
+        let token = self.http.token(&found.token_endpoint, &client, &found.auth_methods, &parameters).await?;
+        Ok(token.granted(found, scopes))
+    }
+
+    /// What this client is known by there: what it was given, its own address, or what it gets now.
+    async fn client_at(&self, found: &Found, redirect_uri: &str) -> Result<Client, String> {
+        if let Some(client) = &self.options.client {
+            return Ok(client.clone());
+        }
+        if let (true, Some(url)) = (found.takes_metadata_urls, &self.options.metadata_url) {
+            return Ok(Client {
+                id: url.to_string(),
+                secret: None,
+                method: Some("none".into()),
+                redirect_uri: None,
+            });
+        }
+        match &found.registration_endpoint {
+            Some(endpoint) => {
+                self.http.register(endpoint, &self.options.client_name, redirect_uri, found).await
+            }
+            None => Err(format!(
+                "the authorization server {} knows no way to register: give a client id that it has issued",
+                found.issuer
+            )),
+        }
+    }
+}
+
+#[async_trait]
+impl Authorizer for OAuth {
+    async fn token(&self, resource: &Url) -> Option<String> {
+        let mut rounds = self.rounds.lock().await;
+        let mut kept = self.keeper.load(resource).await?;
+        let mut grant = kept.grant.clone()?;
+        if grant.is_ending()
+            && let Some(renewed) = self.renewed(&kept, &grant).await
+        {
+            grant = renewed;
+            kept.grant = Some(grant.clone());
+            self.keeper.store(resource, &kept).await;
+        }
+        rounds.entry(resource.clone()).or_default().shown = Some(grant.access_token.clone());
+        Some(grant.access_token)
+    }
+
+    async fn challenged(
+        &self,
+        resource: &Url,
+        status: u16,
+        www_authenticate: Option<&str>,
+    ) -> Result<bool, String> {
+        let challenge = Challenge::read(www_authenticate.unwrap_or_default());
+        if status == 403 && challenge.error.as_deref() != Some("insufficient_scope") {
+            return Ok(false);
+        }
+        let mut rounds = self.rounds.lock().await;
+        let round = rounds.entry(resource.clone()).or_default();
+        let mut kept = self.keeper.load(resource).await.unwrap_or_default();
+        // Somebody else got a new one while this caller waited for its turn.
+        if let (Some(grant), Some(shown)) = (&kept.grant, &round.shown)
+            && status == 401
+            && grant.access_token != *shown
+        {
+            return Ok(true);
+        }
+        if let Some(grant) = &kept.grant
+            && status == 403
+            && challenge.scopes.as_ref().is_none_or(|wanted| wanted.is_subset(&grant.scopes))
+        {
+            return Err(format!(
+                "{resource} wants {}, which was granted and is not enough for it",
+                challenge.scopes.as_ref().map_or_else(|| "another scope".into(), joined)
+            ));
+        }
+        if status == 401
+            && let Some(grant) = kept.grant.clone()
+            && let Some(renewed) = self.renewed(&kept, &grant).await
+        {
+            // It is tried once; if it is refused, too, a person is asked.
+            let renewed = Grant {
+                refresh_token: renewed.refresh_token.filter(|new| Some(new) != grant.refresh_token.as_ref()),
+                ..renewed
+            };
+            kept.grant = Some(renewed);
+            self.keeper.store(resource, &kept).await;
+            return Ok(true);
+        }
+        round.sought.retain(|at| at.elapsed() < ROUNDS_WITHIN);
+        if round.sought.len() >= MOST_ROUNDS as usize {
+            return Err(format!("{resource} was not satisfied by {MOST_ROUNDS} tokens in a row"));
+        }
+        round.sought.push(Instant::now());
+        self.seek(resource, &challenge, &mut kept).await?;
+        self.keeper.store(resource, &kept).await;
+        Ok(true)
+    }
+}
+
+fn joined(scopes: &BTreeSet<String>) -> String {
+    scopes.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

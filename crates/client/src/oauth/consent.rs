@@ -1,0 +1,158 @@
+//! How a person says yes: they are sent to an address, and come back to another with a code.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use url::Url;
+
+use super::discovery::Found;
+
+/// How long a person has.
+const PATIENCE: Duration = Duration::from_secs(5 * 60);
+/// Bytes of the request by which they come back.
+const MAX_REQUEST: usize = 16 * 1024;
+/// The wait after the system could not open one more connection.
+const BREATH: Duration = Duration::from_millis(50);
+/// How long that request may take.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sends people to authorization servers.
+#[async_trait]
+pub trait Consent: Send + Sync + 'static {
+    /// Makes ready for a visit; at the address that was registered before, if that is possible.
+    async fn prepare(&self, redirect_uri: Option<&str>) -> Result<Box<dyn Visit>, String>;
+}
+
+/// A visit that can be made.
+#[async_trait]
+pub trait Visit: Send {
+    /// Where the person comes back to.
+    fn redirect_uri(&self) -> &str;
+
+    /// Sends the person there, and returns the address with which they came back.
+    async fn ask(self: Box<Self>, url: &Url) -> Result<Url, String>;
+}
+
+/// A person at this machine: they come back to a port of the loopback that is open for that only.
+pub struct Loopback {
+    /// Shows the address to the person, or opens it.
+    pub open: Arc<dyn Fn(&Url) + Send + Sync>,
+}
+
+struct LoopbackVisit {
+    listener: TcpListener,
+    redirect_uri: String,
+    open: Arc<dyn Fn(&Url) + Send + Sync>,
+}
+
+#[async_trait]
+impl Consent for Loopback {
+    async fn prepare(&self, redirect_uri: Option<&str>) -> Result<Box<dyn Visit>, String> {
+        let port = redirect_uri.and_then(|uri| Url::parse(uri).ok()?.port()).unwrap_or(0);
+        let listener = match TcpListener::bind(("127.0.0.1", port)).await {
+            Ok(listener) => listener,
+            Err(_) => TcpListener::bind(("127.0.0.1", 0))
+                .await
+                .map_err(|error| format!("no port of this machine is free to come back to: {error}"))?,
+        };
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let redirect_uri = format!("http://127.0.0.1:{}/callback", address.port());
+        Ok(Box::new(LoopbackVisit { listener, redirect_uri, open: Arc::clone(&self.open) }))
+    }
+}
+
+#[async_trait]
+impl Visit for LoopbackVisit {
+    fn redirect_uri(&self) -> &str {
+        &self.redirect_uri
+    }
+
+    async fn ask(self: Box<Self>, url: &Url) -> Result<Url, String> {
+        (self.open)(url);
+        let back = tokio::time::timeout(PATIENCE, async {
+            // Browsers open connections that they do not use, and ask for icons: nobody waits for those.
+            let mut connections = FuturesUnordered::new();
+            loop {
+                tokio::select! {
+                    accepted = self.listener.accept() => match accepted {
+                        Ok((connection, _)) => connections.push(self.came_back(connection)),
+                        Err(_) => tokio::time::sleep(BREATH).await,
+                    },
+                    Some(came_back) = connections.next(), if !connections.is_empty() => {
+                        if let Some(back) = came_back {
+                            return back;
+                        }
+                    }
+                }
+            }
+        });
+        back.await.map_err(|_| format!("nobody came back within {} minutes", PATIENCE.as_secs() / 60))
+    }
+}
+
+impl LoopbackVisit {
+    async fn came_back(&self, mut connection: TcpStream) -> Option<Url> {
+        let head = tokio::time::timeout(REQUEST_PATIENCE, async {
+            let mut head = vec![];
+            while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < MAX_REQUEST {
+                if connection.read_buf(&mut head).await.ok()? == 0 {
+                    return None;
+                }
+            }
+            Some(head)
+        });
+        let head = head.await.ok()??;
+        let line = String::from_utf8_lossy(&head).lines().next()?.to_owned();
+        let target = line.strip_prefix("GET ")?.split(' ').next()?.to_owned();
+        let back = Url::parse(&self.redirect_uri).ok()?.join(&target).ok()?;
+        let is_it = back.path() == "/callback" && back.query().is_some();
+        let (status, words) = match is_it {
+            true => ("200 OK", "That was all: you can close this page and go back to the terminal."),
+            false => ("404 Not Found", "There is nothing here."),
+        };
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{words}",
+            words.len()
+        );
+        let _ = connection.write_all(answer.as_bytes()).await;
+        let _ = connection.shutdown().await;
+        is_it.then_some(back)
+    }
+}
+
+/// The code with which somebody came back, if it is the right person from the right place.
+pub(super) fn code_in(back: &Url, state: &str, found: &Found) -> Result<String, String> {
+    let member =
+        |name: &str| back.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
+    if member("state").as_deref() != Some(state) {
+        return Err(
+            "who came back does not know the state that they were sent with: that may be an attack".into()
+        );
+    }
+    // Compared as texts: what only looks alike is another one (RFC 9207).
+    match member("iss") {
+        Some(issuer) if issuer != found.issuer => {
+            return Err(format!(
+                "who came back was sent by {issuer:?}, and not by {:?}: that may be an attack",
+                found.issuer
+            ));
+        }
+        None if found.names_itself => {
+            return Err(format!(
+                "the authorization server {} did not name itself as it promised",
+                found.issuer
+            ));
+        }
+        _ => {}
+    }
+    if let Some(error) = member("error") {
+        let why = member("error_description").unwrap_or_default();
+        return Err(format!("consent was not given: {error} {why}").trim_end().to_owned());
+    }
+    member("code").ok_or_else(|| "who came back brought no code".into())
+}

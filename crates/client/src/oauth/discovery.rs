@@ -1,0 +1,244 @@
+//! From a resource to the authorization server that guards it, by what both publish.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use url::Url;
+
+use super::request::Http;
+
+/// Where to go for a token.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// How the resource calls itself.
+    pub(super) resource: String,
+    /// What it takes, where it says so.
+    pub(super) scopes: Option<BTreeSet<String>>,
+    /// The authorization server.
+    pub(super) issuer: String,
+    /// Where people are asked; there is none where clients only act for themselves.
+    pub(super) authorization_endpoint: Option<Url>,
+    pub(super) token_endpoint: Url,
+    pub(super) registration_endpoint: Option<Url>,
+    /// How clients may show who they are; empty: it does not say.
+    pub(super) auth_methods: Vec<String>,
+    pub(super) takes_metadata_urls: bool,
+    pub(super) knows_pkce: bool,
+    /// Whether it names itself when people come back.
+    pub(super) names_itself: bool,
+    pub(super) offers_offline: bool,
+}
+
+#[derive(Deserialize)]
+struct ResourceMetadata {
+    resource: String,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+    scopes_supported: Option<BTreeSet<String>>,
+}
+
+#[derive(Deserialize)]
+struct ServerMetadata {
+    issuer: String,
+    authorization_endpoint: Option<Url>,
+    token_endpoint: Url,
+    registration_endpoint: Option<Url>,
+    #[serde(default)]
+    scopes_supported: BTreeSet<String>,
+    #[serde(default)]
+    token_endpoint_auth_methods_supported: Vec<String>,
+    #[serde(default)]
+    code_challenge_methods_supported: Vec<String>,
+    #[serde(default)]
+    client_id_metadata_document_supported: bool,
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: bool,
+}
+
+impl Http {
+    /// Finds out where tokens for a resource come from.
+    pub(super) async fn discover(&self, resource: &Url, named: Option<&Url>) -> Result<Found, String> {
+        let metadata = self.resource_metadata(resource, named).await?;
+        let Some(metadata) = metadata else { return self.as_of_old(resource).await };
+        if !covers(&metadata.resource, resource) {
+            return Err(format!(
+                "{resource} presents the metadata of {:?}: a token for that would not be for this server",
+                metadata.resource
+            ));
+        }
+        let Some(issuer) = metadata.authorization_servers.first() else {
+            return Err(format!("{resource} wants a token, and names nobody who issues them"));
+        };
+        let at =
+            Url::parse(issuer).map_err(|_| format!("{issuer:?} is no address of an authorization server"))?;
+        safe(&at)?;
+        let server = self.server_metadata(&at).await?;
+        let server = server.ok_or_else(|| {
+            format!("the authorization server {issuer} publishes no metadata (RFC 8414, OpenID Connect)")
+        })?;
+        if server.issuer != *issuer {
+            return Err(format!(
+                "the metadata of the authorization server {issuer:?} is that of {:?}: that may be an attack",
+                server.issuer
+            ));
+        }
+        found(metadata.resource, metadata.scopes_supported, server)
+    }
+
+    async fn resource_metadata(
+        &self,
+        resource: &Url,
+        named: Option<&Url>,
+    ) -> Result<Option<ResourceMetadata>, String> {
+        if let Some(named) = named {
+            safe(named)?;
+            return match self.fetch(named).await? {
+                Some(metadata) => Ok(Some(metadata)),
+                None => Err(format!("{resource} says that its metadata is at {named}, and it is not")),
+            };
+        }
+        let path = resource.path().trim_end_matches('/');
+        for path in [path, ""] {
+            let at = at_path(resource, &format!("/.well-known/oauth-protected-resource{path}"));
+            if let Some(metadata) = self.fetch(&at).await? {
+                return Ok(Some(metadata));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn server_metadata(&self, issuer: &Url) -> Result<Option<ServerMetadata>, String> {
+        let path = issuer.path().trim_end_matches('/');
+        let mut places = vec![
+            format!("/.well-known/oauth-authorization-server{path}"),
+            format!("/.well-known/openid-configuration{path}"),
+        ];
+        if !path.is_empty() {
+            places.push(format!("{path}/.well-known/openid-configuration"));
+        }
+        for place in places {
+            if let Some(metadata) = self.fetch(&at_path(issuer, &place)).await? {
+                return Ok(Some(metadata));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The way of 2025-03-26: the server is its own authorization server, with metadata at its root or without.
+    async fn as_of_old(&self, resource: &Url) -> Result<Found, String> {
+        safe(resource)?;
+        let origin = at_path(resource, "/");
+        let name = origin.as_str().trim_end_matches('/').to_owned();
+        let own = resource.as_str().to_owned();
+        match self
+            .fetch::<ServerMetadata>(&at_path(&origin, "/.well-known/oauth-authorization-server"))
+            .await?
+        {
+            Some(server) if server.issuer.trim_end_matches('/') != name => Err(format!(
+                "the metadata of the authorization server {name:?} is that of {:?}: that may be an attack",
+                server.issuer
+            )),
+            Some(server) => found(own, None, server),
+            None => Ok(Found {
+                resource: own,
+                scopes: None,
+                issuer: name,
+                authorization_endpoint: Some(at_path(&origin, "/authorize")),
+                token_endpoint: at_path(&origin, "/token"),
+                registration_endpoint: Some(at_path(&origin, "/register")),
+                auth_methods: vec![],
+                takes_metadata_urls: false,
+                // There was no way to say so.
+                knows_pkce: true,
+                names_itself: false,
+                offers_offline: false,
+            }),
+        }
+    }
+}
+
+fn found(
+    resource: String,
+    scopes: Option<BTreeSet<String>>,
+    server: ServerMetadata,
+) -> Result<Found, String> {
+    let endpoints = [&server.authorization_endpoint, &server.registration_endpoint];
+    for endpoint in endpoints.into_iter().flatten().chain([&server.token_endpoint]) {
+        safe(endpoint)?;
+    }
+    Ok(Found {
+        resource,
+        scopes: scopes.filter(|scopes| !scopes.is_empty()),
+        issuer: server.issuer,
+        authorization_endpoint: server.authorization_endpoint,
+        token_endpoint: server.token_endpoint,
+        registration_endpoint: server.registration_endpoint,
+        auth_methods: server.token_endpoint_auth_methods_supported,
+        takes_metadata_urls: server.client_id_metadata_document_supported,
+        knows_pkce: server.code_challenge_methods_supported.iter().any(|method| method == "S256"),
+        names_itself: server.authorization_response_iss_parameter_supported,
+        offers_offline: server.scopes_supported.contains(super::OFFLINE),
+    })
+}
+
+/// Whether metadata of that resource speaks for this address: the same place, or one above it.
+fn covers(resource: &str, address: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else { return false };
+    let above = resource.path().trim_end_matches('/');
+    let path = address.path();
+    resource.origin() == address.origin()
+        && path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Secrets travel encrypted, or do not leave this machine.
+fn safe(url: &Url) -> Result<(), String> {
+    let here = match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    };
+    match url.scheme() {
+        "https" => Ok(()),
+        "http" if here => Ok(()),
+        _ => Err(format!("{url} is not safe for credentials: https is wanted")),
+    }
+}
+
+fn at_path(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    url.set_path(path);
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_speaks_for_its_own_place_and_what_is_beneath() {
+        let check = |resource: &str, address: &str, expected: bool| {
+            assert_eq!(covers(resource, &Url::parse(address).unwrap()), expected, "{resource} {address}");
+        };
+        check("https://a.org/mcp", "https://a.org/mcp", true);
+        check("https://a.org/", "https://a.org/mcp", true);
+        check("https://a.org", "https://a.org/x/mcp", true);
+        check("https://a.org/mcp", "https://a.org/mcp2", false);
+        check("https://a.org/mcp", "https://a.org/", false);
+        check("http://a.org/mcp", "https://a.org/mcp", false);
+        check("https://evil.org/mcp", "https://a.org/mcp", false);
+        check("nonsense", "https://a.org/mcp", false);
+    }
+
+    #[test]
+    fn credentials_go_nowhere_unencrypted_but_to_this_machine() {
+        for good in ["https://a.org/", "http://localhost:1/", "http://127.0.0.1/", "http://[::1]/"] {
+            assert!(safe(&Url::parse(good).unwrap()).is_ok(), "{good}");
+        }
+        for bad in ["http://a.org/", "http://10.0.0.1/", "ftp://localhost/", "http://localhost.evil.org/"] {
+            assert!(safe(&Url::parse(bad).unwrap()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Requests to authorization servers: metadata, registration, tokens. What is secret is in no error and no log.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
+use futures_util::StreamExt;
+use http::header;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use super::{Client, Grant, discovery::Found, now};
+use crate::outbound::USER_AGENT;
+
+/// Bytes of an answer.
+const MAX_ANSWER: usize = 1024 * 1024;
+
+/// The client for all of it.
+pub(super) struct Http {
+    client: reqwest::Client,
+}
+
+/// A token as it was issued.
+#[derive(Deserialize)]
+pub(super) struct Token {
+    pub(super) access_token: String,
+    token_type: String,
+    pub(super) expires_in: Option<u64>,
+    pub(super) refresh_token: Option<String>,
+    scope: Option<String>,
+}
+
+impl Token {
+    /// What was granted with it.
+    pub(super) fn granted(self, found: &Found, asked: BTreeSet<String>) -> Grant {
+        let mut scopes = asked;
+        scopes.extend(self.scope.iter().flat_map(|scope| scope.split_whitespace()).map(str::to_owned));
+        Grant {
+            issuer: found.issuer.clone(),
+            token_endpoint: found.token_endpoint.clone(),
+            resource: found.resource.clone(),
+            access_token: self.access_token,
+            refresh_token: self.refresh_token,
+            expires_at: self.expires_in.map(|seconds| now() + seconds),
+            scopes,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Registered {
+    client_id: String,
+    client_secret: Option<String>,
+    token_endpoint_auth_method: Option<String>,
+}
+
+impl Http {
+    pub(super) fn new(timeout: Duration) -> Result<Self, String> {
+        // An error means that one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(USER_AGENT)
+            .timeout(timeout)
+            .build()
+            .map_err(|error| format!("the HTTP client could not be set up: {error}"))?;
+        Ok(Self { client })
+    }
+
+    /// A document, or nothing where there is none.
+    pub(super) async fn fetch<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, String> {
+        let request = self.client.get(url.clone()).header(header::ACCEPT, "application/json");
+        let (status, body) = answer(url, request).await?;
+        match status {
+            200 => read(url, &body).map(Some),
+            // Some say 401 or 405 to what they do not know.
+            400..=499 => Ok(None),
+            status => Err(format!("{url} answered HTTP {status}")),
+        }
+    }
+
+    /// Makes this client known (RFC 7591).
+    pub(super) async fn register(
+        &self,
+        endpoint: &Url,
+        name: &str,
+        redirect_uri: &str,
+        found: &Found,
+    ) -> Result<Client, String> {
+        let methods = &found.auth_methods;
+        let wanted = ["none", "client_secret_basic", "client_secret_post"];
+        let method = wanted.into_iter().find(|method| methods.iter().any(|known| known == method));
+        let body = json!({
+            "client_name": name,
+            "redirect_uris": [redirect_uri],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": method.unwrap_or("none"),
+            "application_type": "native",
+        });
+        let request = self
+            .client
+            .post(endpoint.clone())
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(body.to_string());
+        let (status, body) = answer(endpoint, request).await?;
+        if !(200..300).contains(&status) {
+            return Err(format!("{endpoint} did not register this client: {}", said(status, &body)));
+        }
+        let registered: Registered = read(endpoint, &body)?;
+        Ok(Client {
+            id: registered.client_id,
+            secret: registered.client_secret.filter(|secret| !secret.is_empty()),
+            method: registered.token_endpoint_auth_method,
+            redirect_uri: Some(redirect_uri.to_owned()),
+        })
+    }
+
+    /// Asks for a token.
+    pub(super) async fn token(
+        &self,
+        endpoint: &Url,
+        client: &Client,
+        methods: &[String],
+        parameters: &[(&str, &str)],
+    ) -> Result<Token, String> {
+        let mut form = parameters.to_vec();
+        let mut request = self
+            .client
+            .post(endpoint.clone())
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        match (&client.secret, shown_by(client, methods)) {
+            (Some(secret), Shown::Header) => {
+                let encode =
+                    |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+                let both = format!("{}:{}", encode(&client.id), encode(secret));
+                request =
+                    request.header(header::AUTHORIZATION, format!("Basic {}", BASE64_STANDARD.encode(both)));
+            }
+            (Some(secret), Shown::Body) => {
+                form.extend([("client_id", client.id.as_str()), ("client_secret", secret)]);
+            }
+            _ => form.push(("client_id", &client.id)),
+        }
+        let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+        let (status, body) = answer(endpoint, request.body(form)).await?;
+        if status != 200 {
+            return Err(format!("{endpoint} gave no token: {}", said(status, &body)));
+        }
+        let token: Token = read(endpoint, &body)?;
+        if !token.token_type.eq_ignore_ascii_case("bearer") {
+            return Err(format!(
+                "{endpoint} gave a token of the type {:?}, which is not understood",
+                token.token_type
+            ));
+        }
+        Ok(token)
+    }
+}
+
+/// How a client shows who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Header,
+    Body,
+    Not,
+}
+
+/// As it was agreed on; else as the server prefers.
+fn shown_by(client: &Client, methods: &[String]) -> Shown {
+    if client.secret.is_none() {
+        return Shown::Not;
+    }
+    let known = |name: &str| match name {
+        "client_secret_basic" => Some(Shown::Header),
+        "client_secret_post" => Some(Shown::Body),
+        "none" => Some(Shown::Not),
+        _ => None,
+    };
+    if let Some(agreed) = client.method.as_deref().and_then(known) {
+        return agreed;
+    }
+    match methods.iter().filter_map(|method| known(method)).find(|way| *way != Shown::Not) {
+        Some(way) => way,
+        None => Shown::Header,
+    }
+}
+
+async fn answer(url: &Url, request: reqwest::RequestBuilder) -> Result<(u16, Vec<u8>), String> {
+    let cut = |error: reqwest::Error| format!("{url} cannot be asked: {}", error.without_url());
+    let answered = request.send().await.map_err(cut)?;
+    let status = answered.status().as_u16();
+    let mut body = vec![];
+    let mut pieces = answered.bytes_stream();
+    while let Some(piece) = pieces.next().await {
+        body.extend_from_slice(&piece.map_err(cut)?);
+        if body.len() > MAX_ANSWER {
+            return Err(format!("{url} answered more than {MAX_ANSWER} bytes"));
+        }
+    }
+    Ok((status, body))
+}
+
+fn read<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, String> {
+    // Only where it is wrong, not what is there: it may be a token.
+    serde_json::from_slice(body).map_err(|error| {
+        format!(
+            "{url} answered something that is not understood (line {}, column {})",
+            error.line(),
+            error.column()
+        )
+    })
+}
+
+/// What an authorization server says of an error.
+fn said(status: u16, body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Said {
+        error: String,
+        #[serde(default)]
+        error_description: String,
+    }
+    match serde_json::from_slice::<Said>(body) {
+        Ok(said) => format!("{} {}", said.error, said.error_description).trim_end().to_owned(),
+        Err(_) => format!("HTTP {status}"),
+    }
+}
+
+/// Something that nobody can guess, for the state and for PKCE's verifier.
+pub(super) fn secret() -> Result<String, String> {
+    let mut bytes = [0; 32];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut bytes).map_err(|_| "this machine has no randomness".to_owned())?;
+    Ok(BASE64_URL_SAFE_NO_PAD.encode(bytes))
+}
+
+/// The S256 challenge of a verifier.
+pub(super) fn challenge_of(verifier: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_challenge_is_the_one_of_the_rfc() {
+        // RFC 7636, appendix B.
+        let verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+        assert_eq!(challenge_of(verifier), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
+        assert_ne!(secret().unwrap(), secret().unwrap());
+    }
+
+    #[test]
+    fn a_secret_is_shown_as_agreed_else_as_the_server_prefers() {
+        let client = |secret: Option<&str>, method: Option<&str>| Client {
+            id: "c".into(),
+            secret: secret.map(str::to_owned),
+            method: method.map(str::to_owned),
+            redirect_uri: None,
+        };
+        let post = ["client_secret_post".to_owned()];
+        assert_eq!(shown_by(&client(None, None), &post), Shown::Not);
+        assert_eq!(shown_by(&client(Some("s"), None), &post), Shown::Body);
+        assert_eq!(shown_by(&client(Some("s"), None), &[]), Shown::Header);
+        assert_eq!(shown_by(&client(Some("s"), Some("client_secret_basic")), &post), Shown::Header);
+        assert_eq!(shown_by(&client(Some("s"), Some("none")), &post), Shown::Not);
+    }
+}

@@ -1,0 +1,293 @@
+//! Somebody elsewhere, whatever protocol they speak: what they offer, and calls that can be taken up again.
+//!
+//! A [`Peer`] is an A2A agent or an MCP server. A call of what it offers is one stream of what happens in the words
+//! of the engine, with questions that are answered on the way, and a [`Handle`] that leads back to it after this
+//! process has died. A stream that is cut is continued by the peer itself as far as its protocol allows; what ends
+//! without an end is an error, never a success.
+
+mod connect;
+mod error;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    content::{Message, Part},
+    event::{ArtifactChunk, LogLine, Progress},
+    question::{Answer, Question},
+    task::State,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::{
+    connect::{Connect, connect},
+    error::PeerError,
+};
+
+/// How much of what happened waits for whoever follows a call; then the peer waits.
+pub const HAPPENED: usize = 64;
+
+/// What a peer speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// A2A, in any generation.
+    A2a,
+    /// MCP, in any revision.
+    Mcp,
+}
+
+/// Where somebody is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// At an address: an A2A agent, its card, or an MCP endpoint.
+    Url(url::Url),
+    /// In a process that is started, and spoken to by its pipes: an MCP server.
+    Command(Program),
+}
+
+/// A program to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// What it finds in its environment beside what this process lets through.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Where it starts.
+    #[serde(default)]
+    pub dir: Option<std::path::PathBuf>,
+}
+
+/// Something that a peer can be called for: an A2A agent, or a tool of an MCP server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offer {
+    /// What it is called for under.
+    pub name: String,
+    /// For people.
+    pub title: Option<String>,
+    /// What it does.
+    pub description: String,
+    /// What structured input has to satisfy. `None`: it takes text.
+    pub input_schema: Option<Value>,
+    /// What its structured result satisfies.
+    pub output_schema: Option<Value>,
+    /// What it is good at: an agent's skills. Of a tool, the tool itself.
+    pub skills: Vec<nuncio_engine::Skill>,
+    /// Whether calling it twice does no more than calling it once, as far as it says.
+    pub idempotent: bool,
+}
+
+/// A call to begin.
+#[derive(Debug, Clone)]
+pub struct Begin {
+    /// What to call: the name of an [`Offer`].
+    pub offer: String,
+    /// What to say: text, files, and arguments as the first data part. The message's id is the same whenever the
+    /// same call is begun again.
+    pub input: Message,
+    /// The conversation that it belongs to, where there is one already.
+    pub context: Option<String>,
+    /// W3C `traceparent`.
+    pub trace: Option<String>,
+}
+
+/// What leads back to a call: to be written down, and given to [`Peer::resume`] by another process. What is inside
+/// is the peer's own business. It holds no credentials.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Handle {
+    /// What was called.
+    pub offer: String,
+    /// The task's id, where the protocol has given it one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// Where the call stands, in the protocol's own words.
+    pub state: Value,
+}
+
+/// Something that happened in a call, in the order in which it did.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Happened {
+    /// From now on this leads back to the call, to what follows. Whoever wants to come back writes it down.
+    Kept(Handle),
+    /// How far the work is.
+    Progress(Progress),
+    /// A line of the log.
+    Log(LogLine),
+    /// A piece of the result. `index` is the peer's own.
+    Artifact(ArtifactChunk),
+    /// Words on the way.
+    Said(Message),
+    /// It wants to know something, and waits for [`Call::answer`]. It may be told twice, under one id.
+    Asks(Question),
+    /// A question needs no answer any more.
+    Settled(String),
+    /// It is over. Nothing follows.
+    Ended(Ended),
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// A terminal state. A tool that says it failed has failed.
+    pub state: State,
+    /// The last words.
+    pub message: Option<Message>,
+}
+
+impl Ended {
+    /// Done, nothing to add.
+    pub fn completed() -> Self {
+        Self { state: State::Completed, message: None }
+    }
+}
+
+/// A call that goes on. Dropped it is let go, not stopped, as far as the protocol knows the difference.
+pub struct Call {
+    happened: mpsc::Receiver<Result<Happened, PeerError>>,
+    orders: mpsc::Sender<Order>,
+}
+
+/// What whoever follows a call wants of it.
+pub enum Order {
+    /// Answers a question; says whether the answer was taken.
+    Answer {
+        /// The question's id.
+        question: String,
+        /// The answer.
+        answer: Answer,
+        /// Where to say it.
+        taken: oneshot::Sender<Result<(), PeerError>>,
+    },
+    /// Stops the work; says when the peer has been told.
+    Cancel {
+        /// Where to say it.
+        told: oneshot::Sender<Result<(), PeerError>>,
+    },
+}
+
+/// The peer's side of a call.
+pub struct CallDriver {
+    /// Where what happened goes. When it is closed nobody follows the call any more.
+    pub happened: mpsc::Sender<Result<Happened, PeerError>>,
+    /// What is wanted.
+    pub orders: mpsc::Receiver<Order>,
+}
+
+impl Call {
+    /// Both sides of a new call.
+    pub fn new() -> (Self, CallDriver) {
+        let (happened, seen) = mpsc::channel(HAPPENED);
+        let (orders, wanted) = mpsc::channel(4);
+        (Self { happened: seen, orders }, CallDriver { happened, orders: wanted })
+    }
+
+    /// What happens next. After [`Happened::Ended`] or an error there is nothing more. A stream of it that ends in
+    /// any other way is an error, too.
+    pub async fn next(&mut self) -> Result<Happened, PeerError> {
+        match self.happened.recv().await {
+            Some(happened) => happened,
+            None => Err(PeerError::Cut("the call broke off without an end".into())),
+        }
+    }
+
+    /// Answers a question. An error says that the answer was not taken; the question is open still, unless the
+    /// error is [`PeerError::Gone`].
+    pub async fn answer(&self, question: &str, answer: Answer) -> Result<(), PeerError> {
+        self.orders().answer(question, answer).await
+    }
+
+    /// Stops the work. Returns when the peer has been told; the end comes as any other.
+    pub async fn cancel(&self) -> Result<(), PeerError> {
+        self.orders().cancel().await
+    }
+
+    /// What answers and cancels while somebody else waits for what happens next.
+    pub fn orders(&self) -> Orders {
+        Orders { orders: self.orders.clone() }
+    }
+}
+
+/// The way to order something of a call, beside whoever follows it.
+#[derive(Debug, Clone)]
+pub struct Orders {
+    orders: mpsc::Sender<Order>,
+}
+
+impl Orders {
+    /// As [`Call::answer`].
+    pub async fn answer(&self, question: &str, answer: Answer) -> Result<(), PeerError> {
+        let (taken, said) = oneshot::channel();
+        let order = Order::Answer { question: question.into(), answer, taken };
+        self.order(order, said).await
+    }
+
+    /// As [`Call::cancel`].
+    pub async fn cancel(&self) -> Result<(), PeerError> {
+        let (told, said) = oneshot::channel();
+        self.order(Order::Cancel { told }, said).await
+    }
+
+    async fn order(
+        &self,
+        order: Order,
+        said: oneshot::Receiver<Result<(), PeerError>>,
+    ) -> Result<(), PeerError> {
+        let over = || PeerError::Gone("the call is over".into());
+        self.orders.send(order).await.map_err(|_| over())?;
+        said.await.map_err(|_| over())?
+    }
+}
+
+/// Somebody elsewhere.
+#[async_trait]
+pub trait Peer: Send + Sync + 'static {
+    /// What it speaks.
+    fn protocol(&self) -> Protocol;
+
+    /// Where it is, for people: without credentials.
+    fn address(&self) -> String;
+
+    /// What it calls itself, once that is known.
+    fn name(&self) -> Option<String>;
+
+    /// What it offers now.
+    async fn offers(&self) -> Result<Vec<Offer>, PeerError>;
+
+    /// Returns when what it offers may have changed. Never, where it does not tell.
+    async fn changed(&self);
+
+    /// Whether it can be reached.
+    async fn look(&self) -> Result<(), PeerError>;
+
+    /// Begins a call. The first thing that happens is [`Happened::Kept`] where the call can be taken up again.
+    async fn begin(&self, begin: Begin) -> Result<Call, PeerError>;
+
+    /// Goes on with a call that was begun by this process or by another. [`PeerError::Gone`] when there is no way
+    /// back to it.
+    async fn resume(&self, handle: &Handle) -> Result<Call, PeerError>;
+
+    /// Lets go of connections and child processes. Calls that go on end with an error.
+    async fn close(&self);
+}
+
+/// The artifact that the result of a tool becomes.
+pub const RESULT: &str = "result";
+
+/// A whole artifact in one chunk.
+pub fn whole(id: &str, parts: Vec<Part>) -> ArtifactChunk {
+    ArtifactChunk {
+        id: id.into(),
+        index: 0,
+        parts,
+        append: false,
+        last: true,
+        name: None,
+        description: None,
+        metadata: None,
+        extensions: vec![],
+    }
+}

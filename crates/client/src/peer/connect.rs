@@ -1,0 +1,86 @@
+//! Finds out what somebody speaks, and connects to them.
+//!
+//! A command is an MCP server on pipes. At an address there may be an agent card, then it is A2A; or an MCP
+//! endpoint. Where both are (a Nuncio server), it is A2A unless the caller wants the other.
+
+use std::sync::Arc;
+
+use nuncio_wire::{a2a::Dialect, mcp::Version};
+use url::Url;
+
+use super::{Peer, PeerError, Place, Protocol};
+use crate::{
+    a2a::{A2aOptions, A2aPeer},
+    auth::Authorizer,
+    mcp::{McpOptions, McpPeer},
+};
+
+/// How to connect.
+#[derive(Clone, Default)]
+pub struct Connect {
+    /// Who we are to them.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// What they speak; `None`: find out.
+    pub protocol: Option<Protocol>,
+    /// The generation of A2A to speak; `None`: what the card prefers.
+    pub dialect: Option<Dialect>,
+    /// The revision of MCP to speak; `None`: the newest that both know.
+    pub revision: Option<String>,
+}
+
+/// Connects to whoever is there. The error says what was tried, and where.
+pub async fn connect(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
+    let url = match (place, options.protocol) {
+        (Place::Url(url), _) => url,
+        (Place::Command(_), Some(Protocol::A2a)) => {
+            return Err(PeerError::Unsupported("a command is spoken to in MCP: give a URL for A2A".into()));
+        }
+        (Place::Command(_), _) => return mcp(place, options),
+    };
+    match options.protocol {
+        Some(Protocol::A2a) => Ok(a2a(url, options)),
+        Some(Protocol::Mcp) => mcp(place, options),
+        None => detect(url, place, options).await,
+    }
+}
+
+async fn detect(url: &Url, place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
+    let agent = a2a(url, options);
+    let no_agent = match agent.look().await {
+        Ok(()) => return Ok(agent),
+        // The host is not there: neither would an MCP endpoint be.
+        Err(error @ PeerError::Unreachable { .. }) if !is_no_card(&error) => return Err(error),
+        Err(error) => error,
+    };
+    let server = mcp(place, options)?;
+    match server.look().await {
+        Ok(()) => Ok(server),
+        // It is one, and wants to know who is calling.
+        Err(PeerError::Unauthorized { .. }) => Ok(server),
+        Err(no_server) => Err(PeerError::Unsupported(format!(
+            "{} speaks neither A2A nor MCP: for A2A it was asked for an agent card ({no_agent}); for MCP it was asked to introduce itself ({no_server})",
+            agent.address()
+        ))),
+    }
+}
+
+/// Whether somebody answered, and had no card.
+fn is_no_card(error: &PeerError) -> bool {
+    matches!(error, PeerError::Unreachable { why, .. } if why.starts_with("there is no agent card"))
+}
+
+fn a2a(url: &Url, options: &Connect) -> Arc<dyn Peer> {
+    let Connect { authorizer, dialect, .. } = options.clone();
+    Arc::new(A2aPeer::new(url.clone(), A2aOptions { authorizer, dialect, ..A2aOptions::default() }))
+}
+
+fn mcp(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
+    let version = match options.revision.as_deref() {
+        None => None,
+        Some(revision) => Some(Version::parse(revision).ok_or_else(|| {
+            PeerError::Unsupported(format!("MCP has no revision {revision:?} that is known here"))
+        })?),
+    };
+    let own = McpOptions { version, authorizer: options.authorizer.clone(), ..McpOptions::default() };
+    Ok(Arc::new(McpPeer::new(place.clone(), own)))
+}

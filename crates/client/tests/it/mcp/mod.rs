@@ -1,0 +1,8 @@
+//! The MCP peer: against nuncio's own server, and against servers that misbehave in exact ways.
+
+mod coming_back;
+mod odd;
+mod pipes;
+mod proxy;
+mod real;
+mod stage;

@@ -1,0 +1,217 @@
+//! Servers in processes of their own: how they are started, spoken to, lost and ended.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use nuncio_client::{
+    mcp::{McpOptions, McpPeer},
+    peer::{Peer as _, PeerError, Place, Program},
+};
+use nuncio_engine::State;
+use nuncio_wire::mcp::Version;
+use serde_json::json;
+
+use super::stage::{Seen, follow, options, until, with, within};
+
+/// A server of 2025-11-25 in a shell, whose tool `t` does what `call` says. It is given `$id` and `$line`, and says
+/// things by `say`.
+fn script(discover: &str, call: &str) -> String {
+    format!(
+        r#"
+say() {{ printf '%s\n' "$1"; }}
+result() {{ say "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$1}}"; }}
+done_with() {{ result "{{\"content\":[{{\"type\":\"text\",\"text\":\"$1\"}}]}}"; }}
+while read -r line; do
+  id=$(printf '%s' "$line" | sed 's/.*"id":\([^,}}]*\).*/\1/')
+  case "$line" in
+    *'"server/discover"'*) {discover} ;;
+    *'"initialize"'*) result '{{"protocolVersion":"2025-11-25","capabilities":{{}},"serverInfo":{{"name":"shell"}}}}' ;;
+    *'"tools/list"'*) result '{{"tools":[{{"name":"t","inputSchema":{{"type":"object"}}}}]}}' ;;
+    *'"tools/call"'*) {call} ;;
+    *'"ping"'*) result '{{}}' ;;
+  esac
+done
+"#
+    )
+}
+
+const UNKNOWN: &str =
+    r#"say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32601,\"message\":\"no\"}}""#;
+
+fn shell(script: &str) -> Program {
+    Program { command: vec!["sh".into(), "-c".into(), script.into()], env: BTreeMap::new(), dir: None }
+}
+
+fn peer(program: Program) -> McpPeer {
+    let options = McpOptions {
+        probe_timeout: Duration::from_millis(300),
+        exit_grace: Duration::from_millis(200),
+        term_grace: Duration::from_millis(200),
+        ..options()
+    };
+    McpPeer::new(Place::Command(program), options)
+}
+
+async fn call(peer: &McpPeer) -> Result<Seen, PeerError> {
+    let mut call = peer.begin(with("t", json!({}))).await?;
+    follow(&mut call).await
+}
+
+#[tokio::test]
+async fn a_program_of_old_is_greeted_however_it_answers_what_it_does_not_know() {
+    for discover in [UNKNOWN, ":", "exit 3"] {
+        let peer = peer(shell(&script(discover, "done_with hello")));
+        assert_eq!(within(peer.version()).await, Ok(Version::V2025_11_25), "{discover}");
+        assert_eq!(peer.name().as_deref(), Some("shell"));
+        assert_eq!(call(&peer).await.unwrap().text(), "hello");
+        within(peer.look()).await.unwrap();
+        within(peer.close()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_may_be_new_and_slow() {
+    let discovered = r#"sleep 1; result '{"supportedVersions":["2026-07-28"],"capabilities":{}}'"#;
+    let peer = peer(shell(&script(discovered, "done_with hello")));
+    assert_eq!(within(peer.version()).await, Ok(Version::V2026_07_28));
+    assert_eq!(call(&peer).await.unwrap().text(), "hello");
+}
+
+#[tokio::test]
+async fn a_program_tells_and_asks_while_it_works() {
+    let work = r#"
+      echo 'this is no message'
+      token=$(printf '%s' "$line" | sed 's/.*"progressToken":\("[^"]*"\).*/\1/')
+      say "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":$token,\"progress\":1,\"message\":\"half\"}}"
+      say '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{"type":"object"}}}'
+      read -r answer
+      case "$answer" in *'"accept"'*) done_with sure ;; *) done_with unsure ;; esac"#;
+    let seen = call(&peer(shell(&script(UNKNOWN, work)))).await.unwrap();
+    assert_eq!((seen.told.join(", "), seen.text()), ("1: half".into(), "sure".into()));
+    assert_eq!(seen.questions[0].text, "Sure?");
+    assert!(seen.handles.is_empty(), "a call on pipes ends with them");
+}
+
+#[tokio::test]
+async fn a_call_is_taken_back() {
+    let work = r#"
+      say '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"begun"}}'
+      read -r cancelled
+      printf '%s' "$cancelled" > "$TOLD""#;
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("told");
+    let mut program = shell(&script(UNKNOWN, work));
+    program.env.insert("TOLD".into(), told.to_str().unwrap().into());
+    let peer = peer(program);
+    let mut call = peer.begin(with("t", json!({}))).await.unwrap();
+    let mut seen = Seen::default();
+    until(&mut call, &mut seen, |seen| !seen.told.is_empty()).await.unwrap();
+    within(call.cancel()).await.unwrap();
+    until(&mut call, &mut seen, |_| false).await.unwrap();
+    assert_eq!(seen.ended.unwrap().state, State::Canceled);
+    let written = until_written(&told).await;
+    assert!(written.contains("notifications/cancelled"), "{written}");
+}
+
+#[tokio::test]
+async fn a_program_that_dies_takes_its_calls_with_it_and_is_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("mark");
+    // The first time it dies, with words.
+    let work =
+        r#"if [ -e "$MARK" ]; then done_with again; else : > "$MARK"; echo 'out of paper' >&2; exit 7; fi"#;
+    let mut program = shell(&script(UNKNOWN, work));
+    program.env.insert("MARK".into(), mark.to_str().unwrap().into());
+    let peer = peer(program);
+    let cut = call(&peer).await.unwrap_err();
+    assert!(
+        matches!(&cut, PeerError::Cut(why) if why.contains("7") && why.contains("out of paper")),
+        "{cut:?}"
+    );
+    assert_eq!(call(&peer).await.unwrap().text(), "again");
+}
+
+#[tokio::test]
+async fn a_program_finds_what_it_was_given_and_nothing_of_ours() {
+    let work = r#"done_with "$GIVEN,$CARGO_PKG_NAME,$(pwd -P | sed 's|.*/||')""#;
+    let folder = tempfile::Builder::new().prefix("here").rand_bytes(0).tempdir_in(std::env::temp_dir());
+    let folder = folder.unwrap_or_else(|_| tempfile::tempdir().unwrap());
+    let mut program = shell(&script(UNKNOWN, work));
+    program.env.insert("GIVEN".into(), "given".into());
+    program.dir = Some(folder.path().into());
+    assert!(std::env::var("CARGO_PKG_NAME").is_ok(), "there is something of ours");
+    let name = folder.path().file_name().unwrap().to_str().unwrap().to_owned();
+    assert_eq!(call(&peer(program)).await.unwrap().text(), format!("given,,{name}"));
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_want_to_end_is_ended_with_all_that_it_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    // It ignores the end of its input and being told to end, and so does what it has started.
+    let work = r#"
+      trap '' TERM
+      sh -c 'trap "" TERM; sleep 600 & wait; sleep 600' &
+      echo "$$ $!" > "$PIDS"
+      done_with stubborn"#;
+    let mut stubborn = script(UNKNOWN, work);
+    stubborn.push_str("\nsleep 600\n");
+    let mut program = shell(&stubborn);
+    program.env.insert("PIDS".into(), pids.to_str().unwrap().into());
+    let peer = peer(program);
+    assert_eq!(call(&peer).await.unwrap().text(), "stubborn");
+    let written = until_written(&pids).await;
+    let alive = || written.split_whitespace().filter(|pid| is_alive(pid)).count();
+    assert_eq!(alive(), 2);
+    within(peer.close()).await;
+    within(async {
+        while alive() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_so() {
+    let nobody = Program { command: vec!["/no/such/program".into()], env: BTreeMap::new(), dir: None };
+    let error = within(peer(nobody).look()).await.unwrap_err();
+    assert!(matches!(&error, PeerError::Unreachable { at, .. } if at == "/no/such/program"), "{error:?}");
+    let empty = Program { command: vec![], env: BTreeMap::new(), dir: None };
+    assert!(matches!(within(peer(empty).look()).await, Err(PeerError::Unreachable { .. })));
+}
+
+#[tokio::test]
+async fn a_call_of_which_nothing_is_heard_is_given_up() {
+    let options = McpOptions { silence: Duration::from_millis(300), ..options() };
+    let peer = McpPeer::new(Place::Command(shell(&script(UNKNOWN, ":"))), options);
+    let error = call(&peer).await.unwrap_err();
+    assert!(matches!(&error, PeerError::Cut(why) if why.contains("nothing was heard of t")), "{error:?}");
+    within(peer.look()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_line_without_end_is_refused() {
+    let endless = r#"while :; do printf 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'; done"#;
+    let options = McpOptions { max_message: 100_000, ..options() };
+    let peer = McpPeer::new(Place::Command(shell(&script(UNKNOWN, endless))), options);
+    let error = call(&peer).await.unwrap_err();
+    assert!(error.to_string().contains("longer than 100000 bytes"), "{error}");
+    within(peer.close()).await;
+}
+
+fn is_alive(pid: &str) -> bool {
+    // What has ended and was not waited for yet is as good as gone.
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+async fn until_written(file: &Path) -> String {
+    within(async {
+        loop {
+            match std::fs::read_to_string(file) {
+                Ok(text) if !text.is_empty() => return text,
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,222 @@
+//! A Nuncio server at the other end, in every dialect.
+
+use nuncio_client::{
+    a2a::{A2aOptions, A2aPeer},
+    peer::{Connect, Happened, Peer, PeerError, Place, Protocol, connect},
+};
+use nuncio_engine::{
+    State,
+    question::{Answer, Ask},
+};
+use nuncio_wire::a2a::Dialect;
+use serde_json::json;
+
+use super::{Story, begin, call, site::Site, to_end, turn, within};
+
+fn peer(site: &Site, dialect: Dialect) -> A2aPeer {
+    let options = A2aOptions { dialect: Some(dialect), ..A2aOptions::default() };
+    A2aPeer::new(site.url("/agents/actor"), options)
+}
+
+fn filled() -> Answer {
+    Answer::Accept(json!({ "name": "Ada", "age": 36 }))
+}
+
+#[tokio::test]
+async fn a_server_offers_all_of_its_agents_and_an_agent_itself() {
+    let site = Site::start().await;
+    let whole = connect(&Place::Url(site.url("/")), &Connect::default()).await.unwrap();
+    assert_eq!(whole.protocol(), Protocol::A2a);
+    let offers = within(whole.offers()).await.unwrap();
+    let names: Vec<_> = offers.iter().map(|offer| offer.name.as_str()).collect();
+    assert_eq!(names, ["actor", "idle"]);
+    assert_eq!(offers[0].description, "Does what it is told.");
+    assert_eq!(offers[0].skills[0].tags, ["acting"]);
+    assert_eq!(offers[0].skills[0].examples, ["count 3"]);
+    let one = A2aPeer::new(site.url("/agents/idle"), A2aOptions::default());
+    assert_eq!(within(one.offers()).await.unwrap().len(), 1);
+    assert_eq!(one.name().as_deref(), Some("idle"));
+    let refused = within(one.begin(begin("actor", "x"))).await.err().unwrap();
+    assert!(refused.to_string().contains("there is idle"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_same_is_told_in_every_dialect() {
+    let site = Site::start().await;
+    for dialect in Dialect::ALL {
+        let peer = peer(&site, dialect);
+        let story = call(&peer, "actor", "count 3", vec![]).await.unwrap();
+        let artifact = if dialect == Dialect::V0_1 { "0" } else { "counted" };
+        assert_eq!(story.artifacts, [(artifact.to_owned(), "1 2 3 ".to_owned())], "{dialect:?}");
+        assert_eq!((story.progress, story.words()), (3, "counted".to_owned()), "{dialect:?}");
+        let story = call(&peer, "actor", "reject no thanks", vec![]).await.unwrap();
+        let expected = if dialect == Dialect::V0_1 { State::Failed } else { State::Rejected };
+        assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (expected, "no thanks".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_the_same_form_and_its_answer_goes_over() {
+    let site = Site::start().await;
+    for dialect in Dialect::ALL {
+        let story = call(&peer(&site, dialect), "actor", "ask", vec![filled()]).await.unwrap();
+        let [question] = &story.asked[..] else { panic!("one question: {:?}", story.asked) };
+        let Ask::Form { schema } = &question.ask else { panic!("{question:?}") };
+        assert_eq!(schema["required"], json!(["name", "age"]));
+        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?}");
+        assert_eq!(story.ended.unwrap().state, State::Completed);
+        let story = call(&peer(&site, dialect), "actor", "authorize", vec![Answer::Decline]).await.unwrap();
+        assert!(matches!(&story.asked[0].ask, Ask::Authorization { url } if url == "https://login.example/"));
+        assert_eq!(story.words(), "not allowed");
+    }
+}
+
+#[tokio::test]
+async fn every_handle_leads_to_what_follows_it() {
+    let site = Site::start().await;
+    for dialect in Dialect::ALL {
+        let peer = peer(&site, dialect);
+        let whole = call(&peer, "actor", "count 4", vec![]).await.unwrap();
+        assert!(whole.handles.len() > 4, "{:?}", whole.handles);
+        for handle in &whole.handles {
+            // Another process knows nothing but the handle.
+            let other = A2aPeer::new(
+                site.url("/agents/actor"),
+                A2aOptions { dialect: Some(dialect), ..A2aOptions::default() },
+            );
+            let mut seen = Story::default();
+            for kept in &whole.told_before(handle) {
+                seen.take(kept.clone());
+            }
+            let mut resumed = within(other.resume(handle)).await.unwrap();
+            turn(&mut resumed, &mut seen).await.unwrap();
+            assert_eq!(seen.text(), "1 2 3 4 ", "{dialect:?} {handle:?}");
+            assert_eq!(seen.ended, whole.ended);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_open_question_is_told_again_to_who_comes_back_and_is_answered_once() {
+    let site = Site::start().await;
+    for dialect in Dialect::ALL {
+        let first = peer(&site, dialect);
+        let mut story = Story::default();
+        let mut asking = within(first.begin(begin("actor", "ask"))).await.unwrap();
+        turn(&mut asking, &mut story).await.unwrap();
+        let handle = loop {
+            if let Happened::Kept(handle) = within(asking.next()).await.unwrap() {
+                break handle;
+            }
+        };
+        drop(asking);
+        let mut again = within(peer(&site, dialect).resume(&handle)).await.unwrap();
+        turn(&mut again, &mut story).await.unwrap();
+        assert_eq!(story.asked.len(), 2);
+        assert_eq!(story.asked[0], story.asked[1], "under one id");
+        let id = story.asked[0].id.clone();
+        let refused = within(again.answer(&id, Answer::Accept(json!({ "name": "Ada" })))).await.unwrap_err();
+        assert!(matches!(refused, PeerError::Refused(_)), "the age is missing: {refused:?}");
+        within(again.answer(&id, filled())).await.unwrap();
+        turn(&mut again, &mut story).await.unwrap();
+        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?}");
+        // Whoever comes back after that finds the answer given.
+        let mut late = within(peer(&site, dialect).resume(&handle)).await.unwrap();
+        let gone = within(late.answer(&id, filled())).await.unwrap_err();
+        assert!(matches!(gone, PeerError::Gone(_)), "{gone:?}");
+        turn(&mut late, &mut story).await.unwrap();
+        assert_eq!(story.ended.unwrap().state, State::Completed);
+    }
+}
+
+#[tokio::test]
+async fn a_call_outlives_a_restart_of_the_server() {
+    for dialect in Dialect::ALL {
+        let site = Site::start().await;
+        let peer = peer(&site, dialect);
+        let mut story = Story::default();
+        let mut asking = within(peer.begin(begin("actor", "ask"))).await.unwrap();
+        turn(&mut asking, &mut story).await.unwrap();
+        let mut waiting = within(peer.begin(begin("actor", "wait"))).await.unwrap();
+        loop {
+            if let Happened::Progress(_) = within(waiting.next()).await.unwrap() {
+                break;
+            }
+        }
+        let site = within(site.stop()).await.start().await;
+        within(asking.answer(&story.asked[0].id, filled())).await.unwrap();
+        turn(&mut asking, &mut story).await.unwrap();
+        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?}");
+        within(waiting.cancel()).await.unwrap();
+        let mut story = Story::default();
+        turn(&mut waiting, &mut story).await.unwrap();
+        assert_eq!(story.ended.unwrap().state, State::Canceled);
+        drop(site);
+    }
+}
+
+#[tokio::test]
+async fn without_streams_the_task_is_looked_at() {
+    let site = Site::without_streams().await;
+    for dialect in Dialect::ALL {
+        let peer = peer(&site, dialect);
+        let story = call(&peer, "actor", "count 3", vec![]).await.unwrap();
+        assert_eq!((story.text(), story.words().as_str()), ("1 2 3 ", "counted"), "{dialect:?}");
+        let story = call(&peer, "actor", "ask", vec![filled()]).await.unwrap();
+        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?}");
+        let mut waiting = within(peer.begin(begin("actor", "wait"))).await.unwrap();
+        within(waiting.cancel()).await.unwrap();
+        let story = to_end(&mut waiting, vec![]).await.unwrap();
+        assert_eq!(
+            (story.ended.as_ref().unwrap().state, story.words()),
+            (State::Canceled, "stopped in the middle".into())
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_is_not_there_is_gone() {
+    let site = Site::start().await;
+    let peer = peer(&site, Dialect::V1);
+    let mut handle = call(&peer, "actor", "x", vec![]).await.unwrap().handles.pop().unwrap();
+    handle.state["task"] = "no-such-task".into();
+    let error = within(peer.resume(&handle)).await.err().unwrap();
+    assert!(matches!(error, PeerError::Gone(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_same_message_is_one_task() {
+    let site = Site::start().await;
+    let peer = peer(&site, Dialect::V1);
+    let begin = begin("actor", "count 2");
+    let mut tasks = vec![];
+    for _ in 0..2 {
+        let mut call = within(peer.begin(begin.clone())).await.unwrap();
+        let story = to_end(&mut call, vec![]).await.unwrap();
+        assert_eq!(story.text(), "1 2 ");
+        tasks.push(story.handles[0].task.clone());
+    }
+    assert_eq!(tasks[0], tasks[1]);
+}
+
+#[tokio::test]
+async fn what_is_there_is_found_out() {
+    let site = Site::start().await;
+    let found = |path: &str, protocol| {
+        let place = Place::Url(site.url(path));
+        async move { within(connect(&place, &Connect { protocol, ..Connect::default() })).await }
+    };
+    assert_eq!(found("/", None).await.unwrap().protocol(), Protocol::A2a);
+    assert_eq!(found("/agents/idle", None).await.unwrap().protocol(), Protocol::A2a);
+    assert_eq!(
+        found("/agents/idle/.well-known/agent-card.json", None).await.unwrap().protocol(),
+        Protocol::A2a
+    );
+    assert_eq!(found("/mcp", None).await.unwrap().protocol(), Protocol::Mcp);
+    assert_eq!(found("/mcp", Some(Protocol::Mcp)).await.unwrap().protocol(), Protocol::Mcp);
+    let nothing = found("/nothing/here", None).await.err().unwrap().to_string();
+    assert!(nothing.contains("neither A2A nor MCP") && nothing.contains("/nothing/here"), "{nothing}");
+    let nobody = Place::Url(url::Url::parse("http://127.0.0.1:1/").unwrap());
+    let error = within(connect(&nobody, &Connect::default())).await.err().unwrap();
+    assert!(matches!(&error, PeerError::Unreachable { at, .. } if at.contains("127.0.0.1:1")), "{error:?}");
+}

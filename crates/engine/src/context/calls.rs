@@ -1,0 +1,172 @@
+//! Calling another agent: the called task is waited for, and what it asks is asked here.
+//!
+//! A call is found again by its place, so a run that starts from the top waits for the same task. While that one asks
+//! something, this one may be parked as well.
+
+use super::{CallEnd, Called, Occupied, TaskContext};
+use crate::{
+    agent::AgentError,
+    clock::Timestamp,
+    commands::{pass_on::passed_on, submit::Submit},
+    content::Message,
+    error::Error,
+    event::Event,
+    journal::Record,
+    question::Question,
+    task::{State, Task, TaskId},
+};
+
+/// A call under way, for callers that hold something which they give back while the called task asks. Others use
+/// [`TaskContext::call`].
+pub struct Call<'a> {
+    cx: &'a TaskContext,
+    at: String,
+    submit: Submit,
+    /// When the called task is canceled.
+    until: Option<Timestamp>,
+    /// What the called task asked when it was last looked at.
+    asks: Option<(TaskId, Question)>,
+    _occupied: Occupied<'a>,
+}
+
+impl TaskContext {
+    /// Gives a piece of work to another agent of this server, as a task of its own, and waits for its end.
+    /// What that one asks is asked here. When this task is canceled, so is that one.
+    pub async fn call(&self, agent: &str, input: Message) -> Result<Task, AgentError> {
+        let mut call = self.begin_call(agent, input)?;
+        loop {
+            if let Some(task) = call.end_or_question().await? {
+                return Ok(task);
+            }
+            call.pass_on().await?;
+        }
+    }
+
+    /// The same, until a time at which that task is canceled; and where it is not taken, that is kept as its end is.
+    /// The time is part of what has to be the same after a restart: take it from a step.
+    pub async fn call_until(
+        &self,
+        agent: &str,
+        input: Message,
+        until: Option<Timestamp>,
+    ) -> Result<Called, AgentError> {
+        let mut call = Call { until, ..self.begin_call(agent, input)? };
+        let (ended, replayed) = match call.replayed()? {
+            Some(ended) => (ended.map(|task| *task), true),
+            None => (call.end().await?, false),
+        };
+        let end = match ended {
+            // Told by the task alone, so that it is the same after a crash between the two commits.
+            Ok(task)
+                if task.state == State::Canceled && until.is_some_and(|until| task.status_at >= until) =>
+            {
+                CallEnd::Late(task)
+            }
+            Ok(task) => CallEnd::Ended(task),
+            Err(why) => CallEnd::Refused(why),
+        };
+        Ok(Called { end, replayed })
+    }
+
+    /// The same call, in pieces: [`Call::end_or_question`] until there is an end, and after each question
+    /// [`Call::pass_on`].
+    pub fn begin_call(&self, agent: &str, mut input: Message) -> Result<Call<'_>, AgentError> {
+        let (at, occupied) = self.place()?;
+        // Named by its place, so that a replayed call is the same call.
+        input.id = format!("{}{at}", self.run.origin.id);
+        let submit = Submit::child(&self.run, agent, input, &at);
+        Ok(Call { cx: self, at, submit, until: None, asks: None, _occupied: occupied })
+    }
+}
+
+impl Call<'_> {
+    /// Waits until the called task has ended, and returns it; or until it asks something, and returns nothing.
+    pub async fn end_or_question(&mut self) -> Result<Option<Task>, AgentError> {
+        match self.replayed()? {
+            Some(Ok(task)) => Ok(Some(*task)),
+            Some(Err(why)) => Err(AgentError::Failed(why)),
+            None => self.look().await?.map_err(AgentError::failed),
+        }
+    }
+
+    /// How it ended before a restart.
+    fn replayed(&self) -> Result<Option<Result<Box<Task>, String>>, AgentError> {
+        self.cx.run.replayed(|replay| replay.called(&self.at, &self.submit.agent))
+    }
+
+    /// Follows it to its end; the inner error says why it was not taken, which is kept.
+    async fn end(&mut self) -> Result<Result<Task, String>, AgentError> {
+        loop {
+            match self.look().await? {
+                Ok(Some(task)) => return Ok(Ok(task)),
+                Ok(None) => self.pass_on().await?,
+                Err(error) => {
+                    let (at, agent, why) = (self.at.clone(), self.submit.agent.clone(), error.to_string());
+                    self.cx.run.record(Record::Refused { at, agent, why: why.clone() }, None).await?;
+                    return Ok(Err(why));
+                }
+            }
+        }
+    }
+
+    /// Waits for the end or a question, and keeps the end. The inner error: the call was not taken, and that is not
+    /// kept.
+    async fn look(&mut self) -> Result<Result<Option<Task>, Error>, AgentError> {
+        let (run, at, agent) = (&self.cx.run, &self.at, &self.submit.agent);
+        run.born().await;
+        let calling = run.calling();
+        let task = match run.engine.call(&self.submit, self.until).await {
+            Ok(task) => task,
+            Err(Error::KeyReused) => {
+                return Err(AgentError::Nondeterministic(format!(
+                    "at {at:?} it called with other words than before the restart"
+                )));
+            }
+            Err(error @ Error::Internal(_)) => return Err(AgentError::failed(error)),
+            Err(error) => return Ok(Err(error)),
+        };
+        if run.is_canceled() {
+            return Err(AgentError::Canceled);
+        }
+        if let Some((_, question)) = task.questions.first().filter(|_| !task.state.is_terminal()) {
+            self.asks = Some((task.origin.id, question.clone()));
+            return Ok(Ok(None));
+        }
+        let record = Record::Called { at: at.clone(), agent: agent.clone(), task: Box::new(task.clone()) };
+        run.record(record, None).await?;
+        drop(calling);
+        Ok(Ok(Some(task)))
+    }
+
+    /// Asks what the called task asks, and answers it there. Waiting for a person is not work: this task may be
+    /// parked as that one is.
+    pub async fn pass_on(&mut self) -> Result<(), AgentError> {
+        let Some((called, question)) = self.asks.take() else { return Ok(()) };
+        let run = &self.cx.run;
+        let id = passed_on(called, &question.id);
+        if !run.replayed(|replay| replay.asked(&id, &question.text))? {
+            let passed = Question { id: id.clone(), ..question.clone() };
+            let record = Record::Asked { at: id.clone(), text: question.text.clone() };
+            run.record(record, Some(Event::Question(passed))).await?;
+        }
+        let (engine, caller) = (&run.engine, run.caller());
+        let busy = run.busy();
+        engine.still_asked(&caller, run.origin.id, called, &question).await.map_err(AgentError::failed)?;
+        drop(busy);
+        let answer = tokio::select! {
+            biased;
+            answer = run.answer_by(&id, &self.cx.scope, self.until) => answer,
+            () = run.canceled() => return Err(AgentError::Canceled),
+        };
+        // Its time is up: it is canceled when it is looked at again.
+        let Some(answer) = answer else { return Ok(()) };
+        let _busy = run.busy();
+        loop {
+            match engine.answer_called(&caller, called, &question, &answer).await {
+                Ok(()) => return Ok(()),
+                Err(Error::Busy { retry_after, .. }) => tokio::time::sleep(retry_after).await,
+                Err(error) => return Err(AgentError::failed(error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! What a plan has to be as a whole: ids that are unique and known, needs without a circle, references to what is done
+//! before, and agents and skills that there are. Everything that is wrong is said at once.
+
+use std::{collections::HashMap, fmt};
+
+use nuncio_engine::{Engine, Profile};
+use std::sync::Arc;
+
+use super::{
+    PlanOptions,
+    file::{Plan, Planned, Synthesis, Target},
+    graph::Graph,
+    reference::{self, Reference},
+};
+
+/// The longest id of a task.
+const ID: usize = 64;
+
+/// Something that is wrong with a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The task, where it is about one.
+    pub task: Option<String>,
+    /// The key.
+    pub key: String,
+    /// What is wrong, and what to do.
+    pub why: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.task {
+            Some(task) => write!(f, "task {task}, {}: {}", self.key, self.why),
+            None => write!(f, "{}: {}", self.key, self.why),
+        }
+    }
+}
+
+/// Everything that is wrong with a plan.
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+pub struct Problems(pub Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl Problems {
+    pub(super) fn one(key: &str, why: impl Into<String>) -> Self {
+        let mut problems = Self::default();
+        problems.add(None, key, why);
+        problems
+    }
+
+    pub(super) fn add(&mut self, task: Option<&str>, key: impl Into<String>, why: impl Into<String>) {
+        let problem = Problem { task: task.map(str::to_owned), key: key.into(), why: why.into() };
+        if !self.0.contains(&problem) {
+            self.0.push(problem);
+        }
+    }
+
+    pub(super) fn none(self) -> Result<(), Self> {
+        if self.0.is_empty() { Ok(()) } else { Err(self) }
+    }
+}
+
+/// Who there is to do something.
+#[derive(Debug, Clone, Default)]
+pub struct Roster(Vec<Arc<Profile>>);
+
+impl Roster {
+    /// The agents of an engine, as of now, by name.
+    pub fn of(engine: &Engine) -> Self {
+        Self(engine.catalog().iter().map(|agent| Arc::clone(&agent.profile)).collect())
+    }
+
+    /// These agents.
+    pub fn new(profiles: impl IntoIterator<Item = Profile>) -> Self {
+        Self(profiles.into_iter().map(Arc::new).collect())
+    }
+
+    /// All of them.
+    pub fn agents(&self) -> &[Arc<Profile>] {
+        &self.0
+    }
+
+    /// The agent of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Profile>> {
+        self.0.iter().find(|profile| profile.name == name)
+    }
+
+    /// Those who are meant, by name.
+    pub fn meant(&self, target: &Target) -> Vec<&str> {
+        let fits = |profile: &&Arc<Profile>| match target {
+            Target::Agent(name) => profile.name == *name,
+            Target::Skill { skill, tags } => profile.skills.iter().any(|known| {
+                known.id == *skill && tags.iter().all(|tag| known.tags.iter().any(|known| known == tag))
+            }),
+        };
+        self.0.iter().filter(fits).map(|profile| profile.name.as_str()).collect()
+    }
+
+    /// Whether there is somebody; else who is nearest.
+    pub(super) fn known(&self, key: &str, target: &Target) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        self.check(None, key, target, &mut problems);
+        problems.none()
+    }
+
+    fn check(&self, task: Option<&str>, key: &str, target: &Target, problems: &mut Problems) {
+        if !self.meant(target).is_empty() {
+            return;
+        }
+        let (what, name, all): (&str, &str, Vec<&str>) = match target {
+            Target::Agent(name) => ("agent", name, self.0.iter().map(|profile| &*profile.name).collect()),
+            Target::Skill { skill, tags } => {
+                let skills = self.0.iter().flat_map(|profile| &profile.skills);
+                if skills.clone().any(|known| known.id == *skill) {
+                    let why = format!("nobody has the skill {skill:?} with the tags {}", tags.join(", "));
+                    return problems.add(task, key, why);
+                }
+                ("skill", skill, skills.map(|skill| &*skill.id).collect())
+            }
+        };
+        let near = nearest(name, all.iter().copied());
+        let hint = match near {
+            Some(near) => format!("is {near:?} meant?"),
+            None => format!("there are: {}", all.join(", ")),
+        };
+        problems.add(task, key, format!("there is no {what} {name:?}; {hint}"));
+    }
+}
+
+impl Plan {
+    /// Checks that there is somebody for everything.
+    pub fn check(&self, roster: &Roster) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        for task in &self.tasks {
+            let id = Some(task.id.as_str());
+            let key = if matches!(task.by, Target::Agent(_)) { "agent" } else { "skill" };
+            roster.check(id, key, &task.by, &mut problems);
+            for (n, target) in task.fallbacks.iter().enumerate() {
+                roster.check(id, &format!("fallbacks[{n}]"), target, &mut problems);
+            }
+        }
+        if let Synthesis::By(target, _) = &self.synthesis {
+            roster.check(None, "synthesis", target, &mut problems);
+        }
+        problems.none()
+    }
+}
+
+/// Checks what can be known without knowing who there is.
+pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut Problems) {
+    let mut seen = HashMap::new();
+    for (n, task) in plan.tasks.iter().enumerate() {
+        let id = task.id.as_str();
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if id.is_empty() || id.len() > ID || !id.chars().all(legal) {
+            problems.add(
+                Some(id),
+                "id",
+                format!("an id is 1 to {ID} letters, digits, '-' and '_', not {id:?}"),
+            );
+        }
+        if let Some(before) = seen.insert(id, n) {
+            problems.add(
+                Some(id),
+                "id",
+                format!("there are two tasks of this id, the {} and the {}", nth(before), nth(n)),
+            );
+        }
+        if task.fallbacks.len() > options.fallbacks_per_task {
+            let most = options.fallbacks_per_task;
+            problems.add(Some(id), "fallbacks_per_task", format!("a task has at most {most} fallbacks"));
+        }
+        let size = task.input.text.as_ref().map_or(0, String::len)
+            + task.input.data.as_ref().map_or(0, nuncio_engine::content::json_size);
+        if size > options.input_bytes {
+            problems.add(
+                Some(id),
+                "input_bytes",
+                format!("an input has at most {} bytes, not {size}", options.input_bytes),
+            );
+        }
+    }
+    let ids = || plan.tasks.iter().map(|task| task.id.as_str());
+    for task in &plan.tasks {
+        for (n, need) in task.needs.iter().enumerate() {
+            let key = format!("needs[{n}]");
+            if *need == task.id {
+                problems.add(Some(&task.id), key, "a task cannot need itself");
+            } else if !seen.contains_key(need.as_str()) {
+                let hint = hint(need, ids());
+                problems.add(Some(&task.id), key, format!("there is no task {need:?}{hint}"));
+            }
+        }
+    }
+    let graph = Graph::of(plan);
+    if let Some(circle) = graph.circle() {
+        let path: Vec<&str> = circle.iter().map(|n| plan.tasks[*n].id.as_str()).collect();
+        problems.add(Some(path[0]), "needs", format!("these need each other: {}", path.join(" -> ")));
+    }
+    for (n, task) in plan.tasks.iter().enumerate() {
+        for (key, text) in texts(task) {
+            for reference in read(&text, Some(&task.id), &key, problems) {
+                let Some(id) = reference.task() else { continue };
+                match plan.tasks.iter().position(|other| other.id == id) {
+                    None => {
+                        let hint = hint(id, ids());
+                        problems.add(
+                            Some(&task.id),
+                            &key,
+                            format!("{reference}: there is no task {id:?}{hint}"),
+                        );
+                    }
+                    Some(other) if !graph.comes_before(other, n) => problems.add(
+                        Some(&task.id),
+                        &key,
+                        format!("{reference}: {id:?} is not done before this task; add it to needs"),
+                    ),
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    let words = match &plan.synthesis {
+        Synthesis::Template(template) => Some(("synthesis.template", template)),
+        Synthesis::By(_, Some(prompt)) | Synthesis::Model(Some(prompt)) => Some(("synthesis.prompt", prompt)),
+        _ => None,
+    };
+    if let Some((key, words)) = words {
+        for reference in read(words, None, key, problems) {
+            if let Some(id) = reference.task().filter(|id| !seen.contains_key(id)) {
+                let hint = hint(id, ids());
+                problems.add(None, key, format!("{reference}: there is no task {id:?}{hint}"));
+            }
+        }
+    }
+}
+
+/// Every text of a task in which references may stand, with its key.
+pub(super) fn texts(task: &Planned) -> Vec<(String, String)> {
+    let mut texts = vec![];
+    texts.extend(task.input.text.iter().map(|text| ("input.text".to_owned(), text.clone())));
+    if let Some(data) = &task.input.data {
+        collect("input.data", data, &mut texts);
+    }
+    texts
+}
+
+fn collect(at: &str, value: &serde_json::Value, texts: &mut Vec<(String, String)>) {
+    match value {
+        serde_json::Value::String(text) => texts.push((at.to_owned(), text.clone())),
+        serde_json::Value::Array(items) => {
+            for (n, item) in items.iter().enumerate() {
+                collect(&format!("{at}[{n}]"), item, texts);
+            }
+        }
+        serde_json::Value::Object(members) => {
+            for (name, item) in members {
+                collect(&format!("{at}.{name}"), item, texts);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn read(text: &str, task: Option<&str>, key: &str, problems: &mut Problems) -> Vec<Reference> {
+    match reference::read(text) {
+        Ok(pieces) => pieces.into_iter().filter_map(reference::Piece::reference).collect(),
+        Err(why) => {
+            problems.add(task, key, why);
+            vec![]
+        }
+    }
+}
+
+fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    nearest(name, known).map(|near| format!("; is {near:?} meant?")).unwrap_or_default()
+}
+
+fn nth(n: usize) -> String {
+    match n + 1 {
+        1 => "1st".into(),
+        2 => "2nd".into(),
+        3 => "3rd".into(),
+        n => format!("{n}th"),
+    }
+}
+
+/// The known name that is nearest to another, if one is near.
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    let by_distance = known.map(|known| (distance(&lower, &known.to_lowercase()), known));
+    let (distance, nearest) = by_distance.min()?;
+    let contained = nearest.len() >= 3 && (lower.contains(nearest) || nearest.contains(&lower));
+    (distance <= 2.max(name.chars().count() / 3) || (contained && lower.len() >= 3)).then_some(nearest)
+}
+
+/// How many characters have to be put in, taken out or changed.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut before = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let changed = before + usize::from(from != *to);
+            before = row[j + 1];
+            row[j + 1] = changed.min(before + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,546 @@
+//! The plan file: what may stand in it, and how it is read. TOML or JSON, the same keys in both.
+//!
+//! It is read by hand and not by a derived reader, because a person wrote it: everything that is wrong is said at once,
+//! each with the task and the key. Whether it makes sense as a whole is for `check.rs`.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::{PlanOptions, check::Problems};
+
+/// A plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// What it is called.
+    pub name: String,
+    /// What somebody asked for.
+    pub request: Option<String>,
+    /// What is to be done, in the order of the file.
+    pub tasks: Vec<Planned>,
+    /// What may be spent on it.
+    pub budget: Budget,
+    /// How the parts are put together.
+    pub synthesis: Synthesis,
+}
+
+/// One subtask.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// Unique within the plan.
+    pub id: String,
+    /// The subtasks that have to be done before.
+    pub needs: Vec<String>,
+    /// Who does it.
+    pub by: Target,
+    /// What it is told.
+    pub input: Input,
+    /// How often it is tried.
+    pub retry: Retry,
+    /// How long one try may take.
+    pub timeout: Option<Duration>,
+    /// Who does it where the first one cannot, in this order.
+    pub fallbacks: Vec<Target>,
+    /// Whether the plan goes on without it.
+    pub optional: bool,
+}
+
+/// Who does something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The agent of that name.
+    Agent(String),
+    /// An agent that has this skill, and all of these tags.
+    Skill {
+        /// The skill's id.
+        skill: String,
+        /// Tags of the skill.
+        tags: Vec<String>,
+    },
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Agent(name) => f.write_str(name),
+            Self::Skill { skill, tags } if tags.is_empty() => write!(f, "skill {skill}"),
+            Self::Skill { skill, tags } => write!(f, "skill {skill} ({})", tags.join(", ")),
+        }
+    }
+}
+
+/// What a subtask is told: words, a structured value, or both. References in them stand for what came before.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Input {
+    /// Words.
+    pub text: Option<String>,
+    /// A structured value.
+    pub data: Option<Value>,
+}
+
+/// How often something is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// Tries with one agent, the first one included.
+    pub attempts: u32,
+    /// The wait before the second try; twice as long before each further one.
+    pub backoff: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { attempts: 1, backoff: Duration::from_secs(1) }
+    }
+}
+
+/// What may be spent on a plan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Further tries of all subtasks together.
+    pub retries: Option<u32>,
+    /// From its start to its end.
+    pub time: Option<Duration>,
+}
+
+/// How the parts are put together.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Synthesis {
+    /// Every part under its heading, with who it is from.
+    Parts,
+    /// By a text with references.
+    Template(String),
+    /// By an agent, which is given all parts, and these words.
+    By(Target, Option<String>),
+    /// By the caller's model, or the configured one, with these words.
+    Model(Option<String>),
+}
+
+/// Where a reading stands: the task, and what is wrong so far.
+pub(super) struct Reading<'a> {
+    pub(super) problems: &'a mut Problems,
+    pub(super) task: Option<String>,
+}
+
+impl Reading<'_> {
+    pub(super) fn wrong(&mut self, key: impl Into<String>, why: impl Into<String>) {
+        self.problems.add(self.task.as_deref(), key, why);
+    }
+
+    /// Says which members do not belong here.
+    fn only(&mut self, at: &str, members: &Map<String, Value>, known: &[&str]) {
+        for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
+            let near = super::check::nearest(name, known.iter().copied());
+            let near = near.map(|near| format!(" (is {near:?} meant?)")).unwrap_or_default();
+            self.wrong(
+                format!("{at}{name}"),
+                format!("there is no such key{near}; there are: {}", known.join(", ")),
+            );
+        }
+    }
+
+    fn text(&mut self, key: &str, value: Option<&Value>) -> Option<String> {
+        match value? {
+            Value::String(text) => Some(text.clone()),
+            other => {
+                self.wrong(key, format!("a text is wanted, not {}", kind(other)));
+                None
+            }
+        }
+    }
+
+    fn texts(&mut self, key: &str, value: Option<&Value>) -> Vec<String> {
+        match value {
+            None => vec![],
+            Some(Value::Array(items)) => items
+                .iter()
+                .enumerate()
+                .filter_map(|(n, item)| self.text(&format!("{key}[{n}]"), Some(item)))
+                .collect(),
+            Some(other) => {
+                self.wrong(key, format!("a list of texts is wanted, not {}", kind(other)));
+                vec![]
+            }
+        }
+    }
+
+    fn flag(&mut self, key: &str, value: Option<&Value>) -> bool {
+        match value {
+            None => false,
+            Some(Value::Bool(flag)) => *flag,
+            Some(other) => {
+                self.wrong(key, format!("true or false is wanted, not {}", kind(other)));
+                false
+            }
+        }
+    }
+
+    fn count(&mut self, key: &str, value: Option<&Value>, least: u32, most: u32) -> Option<u32> {
+        let value = value?;
+        let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
+        match count.filter(|count| (least..=most).contains(count)) {
+            Some(count) => Some(count),
+            None => {
+                self.wrong(key, format!("a whole number from {least} to {most} is wanted, not {value}"));
+                None
+            }
+        }
+    }
+
+    fn time(&mut self, key: &str, value: Option<&Value>) -> Option<Duration> {
+        let read = match value? {
+            Value::String(text) => from_words(text),
+            Value::Number(seconds) => {
+                seconds.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            }
+            _ => None,
+        };
+        match read.filter(|time| *time <= LONGEST && !time.is_zero()) {
+            Some(time) => Some(time),
+            None => {
+                let value = value.unwrap_or(&Value::Null);
+                self.wrong(
+                    key,
+                    format!("a time up to 365d is wanted, such as \"30s\" or \"5m\", not {value}"),
+                );
+                None
+            }
+        }
+    }
+
+    fn object<'v>(&mut self, key: &str, value: &'v Value) -> Option<&'v Map<String, Value>> {
+        let object = value.as_object();
+        if object.is_none() {
+            self.wrong(key, format!("a table is wanted, not {}", kind(value)));
+        }
+        object
+    }
+
+    fn target(&mut self, key: &str, members: &Map<String, Value>) -> Option<Target> {
+        let prefix = if key.is_empty() { String::new() } else { format!("{key}.") };
+        let agent = self.text(&format!("{prefix}agent"), members.get("agent"));
+        let skill = self.text(&format!("{prefix}skill"), members.get("skill"));
+        let tags = self.texts(&format!("{prefix}tags"), members.get("tags"));
+        match (agent, skill) {
+            (Some(_), Some(_)) => {
+                self.wrong(format!("{prefix}skill"), "there is an agent already: give one or the other");
+                None
+            }
+            (Some(_), None) if !tags.is_empty() => {
+                self.wrong(
+                    format!("{prefix}tags"),
+                    "tags narrow a skill; an agent is named by its name alone",
+                );
+                None
+            }
+            (Some(agent), None) => Some(Target::Agent(agent)),
+            (None, Some(skill)) => Some(Target::Skill { skill, tags }),
+            (None, None) => {
+                if !members.contains_key("agent") && !members.contains_key("skill") {
+                    self.wrong(format!("{prefix}agent"), "who does it? give an agent or a skill");
+                }
+                None
+            }
+        }
+    }
+
+    fn retry(&mut self, value: Option<&Value>, default: Retry, options: &PlanOptions) -> Retry {
+        let Some(members) = value.and_then(|value| self.object("retry", value)) else { return default };
+        self.only("retry.", members, &["attempts", "backoff"]);
+        let attempts =
+            self.count("retry.attempts", members.get("attempts"), 1, options.attempts_per_task.max(1));
+        let backoff = self.time("retry.backoff", members.get("backoff"));
+        Retry {
+            attempts: attempts.unwrap_or(default.attempts),
+            backoff: backoff.unwrap_or(default.backoff).min(options.longest_backoff),
+        }
+    }
+
+    fn input(&mut self, value: Option<&Value>) -> Input {
+        match value {
+            None => Input::default(),
+            Some(Value::String(text)) => Input { text: Some(text.clone()), data: None },
+            Some(value) => {
+                let Some(members) = self.object("input", value) else { return Input::default() };
+                self.only("input.", members, &["text", "data"]);
+                Input {
+                    text: self.text("input.text", members.get("text")),
+                    data: members.get("data").cloned(),
+                }
+            }
+        }
+    }
+
+    fn fallbacks(&mut self, value: Option<&Value>) -> Vec<Target> {
+        let items = match value {
+            None => return vec![],
+            Some(Value::Array(items)) => items,
+            Some(other) => {
+                self.wrong("fallbacks", format!("a list is wanted, not {}", kind(other)));
+                return vec![];
+            }
+        };
+        let mut targets = vec![];
+        for (n, item) in items.iter().enumerate() {
+            let key = format!("fallbacks[{n}]");
+            match item {
+                Value::String(agent) => targets.push(Target::Agent(agent.clone())),
+                item => {
+                    let Some(members) = self.object(&key, item) else { continue };
+                    self.only(&format!("{key}."), members, &["agent", "skill", "tags"]);
+                    targets.extend(self.target(&key, members));
+                }
+            }
+        }
+        targets
+    }
+
+    fn planned(&mut self, n: usize, value: &Value, retry: Retry, options: &PlanOptions) -> Option<Planned> {
+        self.task = Some(format!("#{}", n + 1));
+        let members = self.object("tasks", value)?;
+        let id = self.text("id", members.get("id"));
+        if !members.contains_key("id") {
+            self.wrong("id", "every task needs an id");
+        }
+        if let Some(id) = &id {
+            self.task = Some(id.clone());
+        }
+        self.only(
+            "",
+            members,
+            &["id", "needs", "agent", "skill", "tags", "input", "retry", "timeout", "fallbacks", "optional"],
+        );
+        let by = self.target("", members);
+        let planned = Planned {
+            id: id.clone().unwrap_or_default(),
+            needs: self.texts("needs", members.get("needs")),
+            by: by.clone().unwrap_or(Target::Agent(String::new())),
+            input: self.input(members.get("input")),
+            retry: self.retry(members.get("retry"), retry, options),
+            timeout: self.time("timeout", members.get("timeout")),
+            fallbacks: self.fallbacks(members.get("fallbacks")),
+            optional: self.flag("optional", members.get("optional")),
+        };
+        self.task = None;
+        id.and(by).map(|_| planned)
+    }
+
+    fn synthesis(&mut self, value: Option<&Value>) -> Synthesis {
+        let members = match value {
+            None => return Synthesis::Parts,
+            Some(Value::String(template)) => return Synthesis::Template(template.clone()),
+            Some(value) => match self.object("synthesis", value) {
+                Some(members) => members,
+                None => return Synthesis::Parts,
+            },
+        };
+        self.only("synthesis.", members, &["template", "agent", "skill", "tags", "model", "prompt"]);
+        let template = self.text("synthesis.template", members.get("template"));
+        let prompt = self.text("synthesis.prompt", members.get("prompt"));
+        let model = self.flag("synthesis.model", members.get("model"));
+        let by = members.contains_key("agent") || members.contains_key("skill");
+        if [template.is_some(), by, model].into_iter().filter(|given| *given).count() > 1 {
+            self.wrong("synthesis", "give one of: template, agent, skill, model");
+        }
+        if template.is_some() && prompt.is_some() {
+            self.wrong("synthesis.prompt", "a template has no prompt");
+        }
+        match template {
+            Some(template) => Synthesis::Template(template),
+            None if by => match self.target("synthesis", members) {
+                Some(target) => Synthesis::By(target, prompt),
+                None => Synthesis::Parts,
+            },
+            None if model => Synthesis::Model(prompt),
+            None => Synthesis::Parts,
+        }
+    }
+}
+
+/// The longest time that can be written.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+impl Plan {
+    /// Reads a file: JSON where it begins like JSON, else TOML.
+    pub fn parse(text: &str, options: &PlanOptions) -> Result<Self, Problems> {
+        if text.len() > options.plan_bytes {
+            return Err(Problems::one(
+                "plan_bytes",
+                format!("a plan has at most {} bytes, not {}", options.plan_bytes, text.len()),
+            ));
+        }
+        let value: Result<Value, String> = match text.trim_start().starts_with('{') {
+            true => serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}")),
+            false => toml::from_str(text).map_err(|error| format!("it is not TOML: {error}")),
+        };
+        Self::read(&value.map_err(|why| Problems::one("file", why.trim_end()))?, options)
+    }
+
+    /// Reads a plan that is a value already.
+    pub fn read(value: &Value, options: &PlanOptions) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        let size = nuncio_engine::content::json_size(value);
+        if size > options.plan_bytes {
+            let most = options.plan_bytes;
+            return Err(Problems::one("plan_bytes", format!("a plan has at most {most} bytes, not {size}")));
+        }
+        let mut reading = Reading { problems: &mut problems, task: None };
+        let Some(members) = reading.object("plan", value) else { return Err(problems) };
+        reading.only("", members, &["name", "request", "tasks", "retry", "budget", "synthesis"]);
+        let name = reading.text("name", members.get("name")).unwrap_or_else(|| "plan".into());
+        let request = reading.text("request", members.get("request"));
+        let retry = reading.retry(members.get("retry"), Retry::default(), options);
+        let mut tasks = vec![];
+        match members.get("tasks") {
+            None => reading.wrong("tasks", "a plan has at least one task"),
+            Some(Value::Array(items)) if items.len() > options.tasks_per_plan => reading.wrong(
+                "tasks_per_plan",
+                format!("a plan has at most {} tasks, not {}", options.tasks_per_plan, items.len()),
+            ),
+            Some(Value::Array(items)) => {
+                let read = items.iter().enumerate();
+                tasks = read.filter_map(|(n, item)| reading.planned(n, item, retry, options)).collect();
+                if items.is_empty() {
+                    reading.wrong("tasks", "a plan has at least one task");
+                }
+            }
+            Some(other) => reading.wrong("tasks", format!("a list is wanted, not {}", kind(other))),
+        }
+        let mut budget = Budget::default();
+        if let Some(members) = members.get("budget").and_then(|value| reading.object("budget", value)) {
+            reading.only("budget.", members, &["retries", "time"]);
+            budget.retries = reading.count("budget.retries", members.get("retries"), 0, u32::MAX);
+            budget.time = reading.time("budget.time", members.get("time"));
+        }
+        let synthesis = reading.synthesis(members.get("synthesis"));
+        let plan = Self { name, request, tasks, budget, synthesis };
+        super::check::structure(&plan, options, &mut problems);
+        problems.none().map(|()| plan)
+    }
+
+    /// The plan as a value that reads back as itself.
+    pub fn to_value(&self) -> Value {
+        let mut value = json!({ "name": self.name });
+        if let Some(request) = &self.request {
+            value["request"] = json!(request);
+        }
+        let mut budget = Map::new();
+        budget.extend(self.budget.retries.map(|retries| ("retries".into(), json!(retries))));
+        budget.extend(self.budget.time.map(|time| ("time".into(), json!(in_words(time)))));
+        if !budget.is_empty() {
+            value["budget"] = budget.into();
+        }
+        let mut synthesis = match &self.synthesis {
+            Synthesis::Parts => Value::Null,
+            Synthesis::Template(template) => json!({ "template": template }),
+            Synthesis::By(target, _) => target.to_value(),
+            Synthesis::Model(_) => json!({ "model": true }),
+        };
+        if let Synthesis::By(_, Some(prompt)) | Synthesis::Model(Some(prompt)) = &self.synthesis {
+            synthesis["prompt"] = json!(prompt);
+        }
+        if !synthesis.is_null() {
+            value["synthesis"] = synthesis;
+        }
+        value["tasks"] = self.tasks.iter().map(Planned::to_value).collect();
+        value
+    }
+
+    /// The plan as a TOML file.
+    pub fn to_toml(&self) -> String {
+        // Texts, numbers, flags, lists and tables: all of it has a form in TOML, but for a null inside of data.
+        toml::to_string(&without_null(self.to_value())).unwrap_or_else(|_| format!("{:#}", self.to_value()))
+    }
+
+    /// The task of that id.
+    pub fn task(&self, id: &str) -> Option<&Planned> {
+        self.tasks.iter().find(|task| task.id == id)
+    }
+}
+
+impl Planned {
+    pub(super) fn to_value(&self) -> Value {
+        let mut value = json!({ "id": self.id });
+        if !self.needs.is_empty() {
+            value["needs"] = json!(self.needs);
+        }
+        if let (Value::Object(value), Value::Object(by)) = (&mut value, self.by.to_value()) {
+            value.extend(by);
+        }
+        match (&self.input.text, &self.input.data) {
+            (Some(text), None) => value["input"] = json!(text),
+            (None, Some(data)) => value["input"] = json!({ "data": data }),
+            (Some(text), Some(data)) => value["input"] = json!({ "text": text, "data": data }),
+            (None, None) => {}
+        }
+        if self.retry != Retry::default() {
+            value["retry"] =
+                json!({ "attempts": self.retry.attempts, "backoff": in_words(self.retry.backoff) });
+        }
+        if let Some(timeout) = self.timeout {
+            value["timeout"] = json!(in_words(timeout));
+        }
+        if !self.fallbacks.is_empty() {
+            value["fallbacks"] = self.fallbacks.iter().map(Target::to_value).collect();
+        }
+        if self.optional {
+            value["optional"] = json!(true);
+        }
+        value
+    }
+}
+
+impl Target {
+    fn to_value(&self) -> Value {
+        match self {
+            Self::Agent(agent) => json!({ "agent": agent }),
+            Self::Skill { skill, tags } if tags.is_empty() => json!({ "skill": skill }),
+            Self::Skill { skill, tags } => json!({ "skill": skill, "tags": tags }),
+        }
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a table",
+    }
+}
+
+fn without_null(value: Value) -> Value {
+    match value {
+        Value::Object(members) => members
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, value)| (name, without_null(value)))
+            .collect::<Map<_, _>>()
+            .into(),
+        Value::Array(items) => {
+            items.into_iter().filter(|item| !item.is_null()).map(without_null).collect::<Vec<_>>().into()
+        }
+        other => other,
+    }
+}
+
+/// The units of a time.
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// `90s` and the like.
+fn from_words(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let split = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = (text[..split].trim(), text[split..].trim());
+    let (_, factor) = UNITS.into_iter().find(|(known, _)| *known == unit)?;
+    let number: f64 = number.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)?;
+    Duration::try_from_secs_f64(number * factor as f64 / 1_000.0).ok()
+}
+
+/// A time as a file has it: in the largest unit that says it whole.
+pub fn in_words(time: Duration) -> String {
+    let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let whole = UNITS.into_iter().find(|(_, factor)| ms > 0 && ms.is_multiple_of(*factor));
+    whole.map_or_else(|| "0s".into(), |(unit, factor)| format!("{}{unit}", ms / factor))
+}

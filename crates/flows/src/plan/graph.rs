@@ -1,0 +1,145 @@
+//! What has to be done before what: order, levels and the longest way through a plan.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use super::file::Plan;
+
+/// The tasks of a plan by position, and what each needs. Needs of tasks that are not there are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Graph {
+    needs: Vec<Vec<usize>>,
+    dependents: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    /// The graph of a plan.
+    pub fn of(plan: &Plan) -> Self {
+        let positions: std::collections::HashMap<&str, usize> =
+            plan.tasks.iter().enumerate().map(|(n, task)| (task.id.as_str(), n)).collect();
+        let mut needs: Vec<Vec<usize>> = vec![];
+        let mut dependents = vec![vec![]; plan.tasks.len()];
+        for (n, task) in plan.tasks.iter().enumerate() {
+            let mut own: Vec<usize> =
+                task.needs.iter().filter_map(|need| positions.get(need.as_str()).copied()).collect();
+            own.sort_unstable();
+            own.dedup();
+            for need in &own {
+                dependents[*need].push(n);
+            }
+            needs.push(own);
+        }
+        Self { needs, dependents }
+    }
+
+    /// How many tasks there are.
+    pub fn len(&self) -> usize {
+        self.needs.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.needs.is_empty()
+    }
+
+    /// What a task needs, by position.
+    pub fn needs(&self, task: usize) -> &[usize] {
+        &self.needs[task]
+    }
+
+    /// What needs a task, by position.
+    pub fn dependents(&self, task: usize) -> &[usize] {
+        &self.dependents[task]
+    }
+
+    /// All tasks, each after what it needs, else as in the file. Tasks in a circle, and after it, are not in it.
+    pub fn order(&self) -> Vec<usize> {
+        let mut left: Vec<usize> = self.needs.iter().map(Vec::len).collect();
+        let free = left.iter().enumerate().filter(|(_, left)| **left == 0);
+        let mut ready: BinaryHeap<Reverse<usize>> = free.map(|(n, _)| Reverse(n)).collect();
+        let mut order = vec![];
+        while let Some(Reverse(n)) = ready.pop() {
+            order.push(n);
+            for dependent in &self.dependents[n] {
+                left[*dependent] -= 1;
+                if left[*dependent] == 0 {
+                    ready.push(Reverse(*dependent));
+                }
+            }
+        }
+        order
+    }
+
+    /// Tasks that need each other, as a path that ends where it began.
+    pub fn circle(&self) -> Option<Vec<usize>> {
+        let mut in_order = vec![false; self.len()];
+        for n in self.order() {
+            in_order[n] = true;
+        }
+        // Of what is left, everything needs something that is left too: whoever goes there comes round.
+        let start = in_order.iter().position(|sorted| !sorted)?;
+        let mut path = vec![start];
+        loop {
+            let here = *path.last()?;
+            let next = *self.needs[here].iter().find(|need| !in_order[**need])?;
+            if let Some(at) = path.iter().position(|seen| *seen == next) {
+                path.drain(..at);
+                path.push(next);
+                return Some(path);
+            }
+            path.push(next);
+        }
+    }
+
+    /// For each task how many have to be done before it, one after another.
+    pub fn levels(&self) -> Vec<usize> {
+        let mut levels = vec![0; self.len()];
+        for n in self.order() {
+            levels[n] = self.needs[n].iter().map(|need| levels[*need] + 1).max().unwrap_or(0);
+        }
+        levels
+    }
+
+    /// Whether a task is done before another, directly or not.
+    pub fn comes_before(&self, task: usize, other: usize) -> bool {
+        let (mut seen, mut open) = (vec![false; self.len()], vec![other]);
+        while let Some(n) = open.pop() {
+            for need in &self.needs[n] {
+                if *need == task {
+                    return true;
+                }
+                if !std::mem::replace(&mut seen[*need], true) {
+                    open.push(*need);
+                }
+            }
+        }
+        false
+    }
+
+    /// The longest way through, where each task takes that long; and how long it is.
+    pub fn critical_path(&self, takes: impl Fn(usize) -> f64) -> (Vec<usize>, f64) {
+        let mut done: Vec<(f64, Option<usize>)> = vec![(0.0, None); self.len()];
+        for n in self.order() {
+            let mut last = (0.0, None);
+            for need in &self.needs[n] {
+                if last.1.is_none() || done[*need].0 > last.0 {
+                    last = (done[*need].0, Some(*need));
+                }
+            }
+            done[n] = (last.0 + takes(n), last.1);
+        }
+        let mut here = None;
+        for n in 0..self.len() {
+            if here.is_none_or(|here: usize| done[n].0 > done[here].0) {
+                here = Some(n);
+            }
+        }
+        let length = here.map_or(0.0, |n| done[n].0);
+        let mut path = vec![];
+        while let Some(n) = here {
+            path.push(n);
+            here = done[n].1;
+        }
+        path.reverse();
+        (path, length)
+    }
+}

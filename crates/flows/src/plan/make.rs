@@ -1,0 +1,282 @@
+//! Makes a plan of a request: it is taken apart into clauses (`clause.rs`), and each is given to the agent whose skills,
+//! tags, examples and description have most of its words (`fit.rs`). What nobody fits is said, not guessed.
+//!
+//! A model or an agent may make it instead; then this writes what it is asked, and finds the file in its answer.
+
+mod clause;
+mod fit;
+
+use std::{collections::HashSet, fmt::Write as _};
+
+use serde_json::Value;
+
+use super::{
+    PlanOptions,
+    check::Roster,
+    file::{Budget, Input, Plan, Planned, Retry, Synthesis, Target},
+};
+use clause::{Clause, clauses};
+use fit::Fits;
+
+/// How many others are named beside the one who fits best.
+const OTHERS: usize = 3;
+/// The longest name that is made of a request.
+const NAME: usize = 60;
+
+/// A plan that was made, and why it is as it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Made {
+    /// The plan.
+    pub plan: Plan,
+    /// For each task, who fits its part of the request, and how well.
+    pub matches: Vec<Match>,
+}
+
+/// Who fits a part of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Match {
+    /// The task that was made of it.
+    pub task: String,
+    /// The part.
+    pub part: String,
+    /// Who fits best, and how well (0 to 1).
+    pub agent: String,
+    /// The skill by which.
+    pub skill: String,
+    /// How well.
+    pub score: f64,
+    /// The words that they share.
+    pub words: Vec<String>,
+    /// Who else would fit.
+    pub others: Vec<(String, f64)>,
+}
+
+/// No plan could be made.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum MakeError {
+    /// There is nothing in the request.
+    #[error("the request is empty: say what is to be done")]
+    Empty,
+    /// It has too many parts.
+    #[error("tasks_per_plan: the request has {0} parts, and a plan has at most {1} tasks")]
+    TooMany(usize, usize),
+    /// Nobody fits some of its parts.
+    #[error("{}", nobody(.0))]
+    Nobody(Vec<Unfit>),
+}
+
+/// A part of a request that nobody fits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unfit {
+    /// The part.
+    pub part: String,
+    /// Who comes nearest, and how near.
+    pub nearest: Option<(String, f64)>,
+}
+
+fn nobody(parts: &[Unfit]) -> String {
+    let mut out = String::from("nobody here fits these parts of the request:");
+    for part in parts {
+        let near = match &part.nearest {
+            Some((agent, score)) => format!("nearest is {agent}, {score:.2}"),
+            None => "no agent has any of its words".to_owned(),
+        };
+        let _ = write!(out, "\n- {:?} ({near})", part.part);
+    }
+    out.push_str(
+        "\nsay it in words of the agents' skills (agents_list names them), or write the plan by hand",
+    );
+    out
+}
+
+/// Makes a plan by rules.
+pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<Made, MakeError> {
+    let fits = Fits::new(roster);
+    let clauses = clauses(request, |part| fits.best(part).is_some_and(|best| best.score >= options.fit));
+    if clauses.is_empty() {
+        return Err(MakeError::Empty);
+    }
+    if clauses.len() > options.tasks_per_plan {
+        return Err(MakeError::TooMany(clauses.len(), options.tasks_per_plan));
+    }
+    let (mut tasks, mut matches, mut unfit) = (vec![], vec![], vec![]);
+    let mut ids = HashSet::new();
+    let mut named: Vec<String> = vec![];
+    for clause in &clauses {
+        let mut all = fits.all(&clause.text).into_iter();
+        let best = match all.next() {
+            Some(best) if best.score >= options.fit => best,
+            other => {
+                let nearest = other.filter(|best| best.score > 0.0).map(|best| (best.agent, best.score));
+                unfit.push(Unfit { part: clause.text.clone(), nearest });
+                named.push(String::new());
+                continue;
+            }
+        };
+        let id = id(&clause.text, &mut ids);
+        named.push(id.clone());
+        let needs: Vec<String> =
+            clause.after.iter().map(|n| named[*n].clone()).filter(|need| !need.is_empty()).collect();
+        tasks.push(task(&id, clause, needs, &best, roster));
+        let others =
+            all.filter(|other| other.score > 0.0).take(OTHERS).map(|other| (other.agent, other.score));
+        matches.push(Match {
+            task: id,
+            part: clause.text.clone(),
+            others: others.collect(),
+            agent: best.agent,
+            skill: best.skill,
+            score: best.score,
+            words: best.words,
+        });
+    }
+    if !unfit.is_empty() {
+        return Err(MakeError::Nobody(unfit));
+    }
+    let plan = Plan {
+        name: name(request),
+        request: Some(request.trim().to_owned()),
+        tasks,
+        budget: Budget::default(),
+        synthesis: Synthesis::Parts,
+    };
+    Ok(Made { plan, matches })
+}
+
+fn task(id: &str, clause: &Clause, needs: Vec<String>, best: &fit::Fit, roster: &Roster) -> Planned {
+    // Where several have the skill, any of them will do.
+    let by_skill = Target::Skill { skill: best.skill.clone(), tags: vec![] };
+    let by = match roster.meant(&by_skill).len() {
+        0 | 1 => Target::Agent(best.agent.clone()),
+        _ => by_skill,
+    };
+    let mut text = clause.text.clone();
+    for need in &needs {
+        let _ = write!(text, "\n\n{{{{ tasks.{need}.text }}}}");
+    }
+    Planned {
+        id: id.to_owned(),
+        needs,
+        by,
+        input: Input { text: Some(text), data: None },
+        retry: Retry::default(),
+        timeout: None,
+        fallbacks: vec![],
+        optional: false,
+    }
+}
+
+/// A short id of a clause's first words of weight.
+fn id(clause: &str, known: &mut HashSet<String>) -> String {
+    let words: Vec<String> =
+        fit::plain_words(clause).into_iter().filter(|word| word.is_ascii()).take(3).collect();
+    let mut base: String = words.join("-").chars().take(40).collect();
+    if base.is_empty() {
+        base = "part".into();
+    }
+    let numbered = (2..).map(|n| format!("{base}-{n}"));
+    let id = [base.clone()].into_iter().chain(numbered).find(|id| !known.contains(id)).unwrap_or(base);
+    known.insert(id.clone());
+    id
+}
+
+fn name(request: &str) -> String {
+    let line = request.trim().lines().next().unwrap_or_default().trim();
+    if line.chars().count() <= NAME {
+        return line.to_owned();
+    }
+    line.chars().take(NAME - 1).chain(['…']).collect()
+}
+
+impl Made {
+    /// The plan as a file that says why it is as it is.
+    pub fn to_toml(&self) -> String {
+        let mut head = self.plan.clone();
+        head.tasks.clear();
+        let mut value = head.to_value();
+        if let Value::Object(members) = &mut value {
+            members.remove("tasks");
+        }
+        let mut out = toml::to_string(&value).unwrap_or_default();
+        for (task, found) in self.plan.tasks.iter().zip(&self.matches) {
+            let others: Vec<String> =
+                found.others.iter().map(|(agent, score)| format!("{agent} {score:.2}")).collect();
+            let others = if others.is_empty() { "nobody".to_owned() } else { others.join(", ") };
+            let _ = write!(
+                out,
+                "\n# {}\n# {} fits by {:.2} (skill {}: {}); next: {others}\n[[tasks]]\n",
+                found.part.replace(['\n', '\r'], " "),
+                found.agent,
+                found.score,
+                found.skill,
+                found.words.join(", "),
+            );
+            out.push_str(&toml::to_string(&task.to_value()).unwrap_or_default());
+        }
+        out
+    }
+}
+
+/// What a model or an agent is asked that makes a plan.
+pub(super) fn prompt(request: &str, roster: &Roster) -> String {
+    let mut out = String::from(
+        "Make a plan for the request below: cut it into tasks, and give each to one of the agents listed. Answer with one \
+         JSON object and nothing else:\n\
+         {\"name\": TEXT, \"request\": TEXT, \"tasks\": [{\"id\": SHORT_ID, \"needs\": [IDS], \"agent\": NAME, \"input\": \
+         TEXT}], \"synthesis\": {\"template\": TEXT}}\n\
+         Rules: ids have letters, digits, - and _; needs name tasks whose results are used; in input and template, \
+         {{ request }} stands for the request and {{ tasks.ID.text }} for the result of a task that is needed; tasks that \
+         do not need each other run at the same time; synthesis may be left out.\n\nAgents:\n",
+    );
+    for profile in roster.agents().iter().filter(|profile| profile.name != super::AGENT) {
+        let _ = writeln!(out, "- {}: {}", profile.name, profile.description);
+        for skill in &profile.skills {
+            let _ = writeln!(out, "  skill {} ({}): {}", skill.id, skill.tags.join(", "), skill.description);
+        }
+    }
+    let _ = write!(out, "\nRequest:\n{request}\n");
+    out
+}
+
+/// The same again, with what was wrong.
+pub(super) fn repair(prompt: &str, said: &str, wrong: &str) -> String {
+    format!(
+        "{prompt}\nYou answered:\n{said}\n\nThat is not a valid plan:\n{wrong}\n\nAnswer with the whole plan, corrected, \
+         as one JSON object."
+    )
+}
+
+/// The file in an answer: what is fenced, or from the first brace to the last, or all of it.
+pub(super) fn file_in(said: &str) -> &str {
+    if let Some((_, after)) = said.split_once("```")
+        && let Some((fenced, _)) = after.split_once("```")
+    {
+        return match fenced.split_once('\n') {
+            Some((language, file)) if !language.contains(['{', '=', '[']) => file,
+            _ => fenced,
+        };
+    }
+    if said.contains("[[tasks]]") {
+        return said;
+    }
+    match (said.find('{'), said.rfind('}')) {
+        (Some(from), Some(to)) if from < to => &said[from..=to],
+        _ => said,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_found_in_what_a_model_says() {
+        let check = |said: &str, file: &str| assert_eq!(file_in(said).trim(), file);
+        check("{\"tasks\": []}", "{\"tasks\": []}");
+        check("Sure! Here it is:\n{\"a\": {}}\nHave fun", "{\"a\": {}}");
+        check("```json\n{\"a\": 1}\n```", "{\"a\": 1}");
+        check("As TOML:\n```\n[[tasks]]\nid = \"a\"\n```\nbye", "[[tasks]]\nid = \"a\"");
+        check("[[tasks]]\ninput = \"{}\"", "[[tasks]]\ninput = \"{}\"");
+        check("no plan", "no plan");
+    }
+}

@@ -1,0 +1,346 @@
+//! The agent that runs plans. It takes a plan, or a request to make one of, has every subtask done by a task of its own,
+//! and puts together what they came to.
+//!
+//! Everything that could be another thing after a restart is found out in steps: the plan as it was checked, who was
+//! picked, when, and who got another try. What a subtask came to is in the journal with its call. So a run that is
+//! begun again decides what the one before decided, and calls nobody twice.
+
+mod request;
+mod subtask;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, OnceLock, atomic::AtomicUsize},
+};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use nuncio_client::model::Model;
+use nuncio_engine::{
+    Agent, AgentError, Answer, CallEnd, Chunk, Level, Message, Outcome, Part, Profile, Role, State,
+    TaskContext, TaskUse, clock::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    AGENT, Core, PLAN, RESULT,
+    check::Roster,
+    file::{Plan, Synthesis, Target},
+    graph::Graph,
+    pick, schemas,
+    status::PartState,
+    synthesis::{self, Ended, Known},
+};
+use request::Wanted;
+
+/// The longest answer of a model.
+const MODEL_TOKENS: u32 = 4_096;
+
+pub(crate) struct Orchestrator {
+    pub(crate) core: Arc<Core>,
+}
+
+/// A plan that was let in. Kept, so that a restart goes on with the same.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Begun {
+    plan: Value,
+    at: Timestamp,
+    /// What those who are meant could do, by task.
+    skills: HashMap<String, BTreeSet<String>>,
+}
+
+#[async_trait]
+impl Agent for Orchestrator {
+    fn profile(&self) -> Profile {
+        let mut profile = Profile::new(
+            AGENT,
+            "Runs a plan over many agents as one durable task: subtasks in parallel where their needs allow, with \
+             retries, timeouts and fallbacks, rerouted where an agent is down, and put together at the end with where \
+             each part came from. Give it a plan, or a request of which it makes one.",
+        )
+        .input(schemas::orchestrator());
+        profile.tasks = TaskUse::Offered;
+        profile.time_limit = Some(self.core.options.time_limit);
+        let skill = &mut profile.skills[0];
+        skill.id = "run_plan".into();
+        skill.name = "Run a plan".into();
+        skill.tags = vec!["plan".into(), "orchestration".into(), "multi-agent".into()];
+        profile
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let wanted = match request::read(&cx) {
+            Ok(wanted) => wanted,
+            Err(why) => return Ok(Outcome::rejected(why)),
+        };
+        let only_make = matches!(&wanted, Wanted::Make { run: false, .. });
+        let begun = match request::begin(&self.core, &cx, wanted).await? {
+            Ok(begun) => begun,
+            Err(why) => return Ok(Outcome::rejected(why)),
+        };
+        let plan = match Plan::read(&begun.plan, &self.core.options) {
+            Ok(plan) => plan,
+            // It was read before; the limits may have been lowered since.
+            Err(problems) => return Ok(Outcome::failed(problems.to_string())),
+        };
+        if only_make {
+            let file = Chunk::parts(PLAN, vec![Part::text(plan.to_toml()), Part::data(plan.to_value())]);
+            cx.artifact(file.named("Plan").last()).await?;
+            return Ok(Outcome::said(format!("The plan has {} tasks.", plan.tasks.len())));
+        }
+        let running = Running::new(&self.core, &cx, &plan, &begun);
+        running.run().await
+    }
+}
+
+/// A plan at work.
+struct Running<'a> {
+    core: &'a Core,
+    cx: &'a TaskContext,
+    plan: &'a Plan,
+    begun: &'a Begun,
+    graph: Graph,
+    /// What became of each subtask, once it has ended.
+    ended: Vec<OnceLock<Ended>>,
+    over: AtomicUsize,
+    /// When everything has to be over.
+    until: Option<Timestamp>,
+    ledger: tokio::sync::Mutex<Ledger>,
+}
+
+/// Who got another try, in the order in which they were given: the steps of the plan's own line of work, one each.
+#[derive(Default)]
+struct Ledger {
+    granted: u32,
+    /// Grants that were read back before whoever got them asked.
+    kept: HashMap<(String, u32), bool>,
+}
+
+/// A try that was granted or not.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Grant {
+    task: String,
+    attempt: u32,
+    granted: bool,
+}
+
+impl<'a> Running<'a> {
+    fn new(core: &'a Core, cx: &'a TaskContext, plan: &'a Plan, begun: &'a Begun) -> Self {
+        Self {
+            core,
+            cx,
+            plan,
+            begun,
+            graph: Graph::of(plan),
+            ended: plan.tasks.iter().map(|_| OnceLock::new()).collect(),
+            over: AtomicUsize::new(0),
+            until: plan.budget.time.map(|time| begun.at.after(time)),
+            ledger: tokio::sync::Mutex::default(),
+        }
+    }
+
+    async fn run(&self) -> Result<Outcome, AgentError> {
+        let first = json!({ "plan": self.plan.to_value(), "startedAt": crate::resource::iso(self.begun.at) });
+        self.cx
+            .add(Chunk::data(PLAN, first).named("Plan").described("The plan, and what became of its tasks"))
+            .await?;
+        match self.dispatch().await {
+            Ok(()) => {}
+            Err(AgentError::Canceled) => {
+                let done = self.ended.iter().filter_map(OnceLock::get).filter(|e| e.state == PartState::Done);
+                let (done, all) = (done.count(), self.plan.tasks.len());
+                return Ok(Outcome::canceled(format!(
+                    "The plan was canceled: {done} of {all} subtasks were done."
+                )));
+            }
+            Err(error) => return Err(error),
+        }
+        let ended: Vec<Ended> = self.ended.iter().filter_map(|ended| ended.get().cloned()).collect();
+        let failed = self.failed(&ended);
+        if !failed.is_empty() {
+            let result = json!({ "name": self.plan.name, "parts": synthesis::provenance(self.plan, &ended) });
+            self.cx.artifact(Chunk::data(RESULT, result).named("Result").last()).await?;
+            return Ok(Outcome::failed(format!(
+                "{} was not completed.\n{}",
+                self.plan.name,
+                failed.join("\n")
+            )));
+        }
+        let (text, by) = self.synthesize(&ended).await?;
+        let result = json!({
+            "name": self.plan.name,
+            "synthesis": by,
+            "parts": synthesis::provenance(self.plan, &ended),
+        });
+        let parts = vec![Part::text(text), Part::data(result)];
+        self.cx.artifact(Chunk::parts(RESULT, parts).named("Result").last()).await?;
+        let done = ended.iter().filter(|ended| ended.state == PartState::Done).count();
+        Ok(Outcome::said(format!("{}: {done} of {} subtasks are done.", self.plan.name, ended.len())))
+    }
+
+    /// Has every subtask done that can be: each begins the moment that what it needs is done.
+    async fn dispatch(&self) -> Result<(), AgentError> {
+        let mut left: Vec<usize> = (0..self.graph.len()).map(|n| self.graph.needs(n).len()).collect();
+        let mut flying: FuturesUnordered<BoxFuture<'_, (usize, Result<Ended, AgentError>)>> =
+            FuturesUnordered::new();
+        for n in (0..left.len()).filter(|n| left[*n] == 0) {
+            flying.push(self.start(n));
+        }
+        while let Some((n, ended)) = flying.next().await {
+            // It is set once: there is one branch a task.
+            let _ = self.ended[n].set(ended?);
+            for dependent in self.graph.dependents(n) {
+                left[*dependent] -= 1;
+                if left[*dependent] == 0 {
+                    flying.push(self.start(*dependent));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&self, n: usize) -> BoxFuture<'_, (usize, Result<Ended, AgentError>)> {
+        let branch = self.cx.branch(&self.plan.tasks[n].id);
+        Box::pin(async move {
+            let ended = subtask::Subtask::new(self, n, &branch).run().await;
+            (n, ended)
+        })
+    }
+
+    fn ended(&self, id: &str) -> Option<&Ended> {
+        let n = self.plan.tasks.iter().position(|task| task.id == id)?;
+        self.ended[n].get()
+    }
+
+    /// Whether a subtask may be tried once more. Asked of the plan's budget, in the order in which it was asked first.
+    async fn grant(&self, task: &str, attempt: u32) -> Result<bool, AgentError> {
+        let budget = self.plan.budget.retries.unwrap_or(self.core.options.retries_per_plan);
+        let mut ledger = self.ledger.lock().await;
+        let asked = (task.to_owned(), attempt);
+        loop {
+            if let Some(granted) = ledger.kept.remove(&asked) {
+                return Ok(granted);
+            }
+            let granted = ledger.granted < budget;
+            let fresh = Grant { task: task.to_owned(), attempt, granted };
+            // After a restart this returns what was granted before, to whomever.
+            let grant: Grant = self.cx.step("retry", async |_| Ok(fresh)).await?;
+            ledger.granted += u32::from(grant.granted);
+            ledger.kept.insert((grant.task, grant.attempt), grant.granted);
+        }
+    }
+
+    /// Why the plan is not completed: each subtask that it does not go on without, with its reason.
+    fn failed(&self, ended: &[Ended]) -> Vec<String> {
+        let tasks = self.plan.tasks.iter().zip(ended);
+        let failed = tasks.filter(|(task, ended)| ended.state != PartState::Done && !task.optional);
+        // Skipped because of an optional one that failed is impossible: those do not stand in the way.
+        let line = |(task, ended): (&super::file::Planned, &Ended)| {
+            let why = ended.why.as_deref().unwrap_or("it was not begun");
+            match (&ended.agent, ended.state) {
+                (Some(agent), PartState::Failed) => format!("- {} ({agent}): {why}", task.id),
+                _ => format!("- {}: {why}", task.id),
+            }
+        };
+        failed.map(line).collect()
+    }
+
+    /// One out of many, and who made it.
+    async fn synthesize(&self, ended: &[Ended]) -> Result<(String, Value), AgentError> {
+        let find = |id: &str| self.ended(id);
+        let known = Known { plan: self.plan, ended: &find };
+        let tried: Result<(String, Value), String> = match &self.plan.synthesis {
+            Synthesis::Parts => Ok((synthesis::parts(self.plan, ended), json!({ "by": "parts" }))),
+            Synthesis::Template(template) => {
+                super::reference::render(template, &known).map(|text| (text, json!({ "by": "template" })))
+            }
+            Synthesis::By(target, words) => {
+                match synthesis::prompt(self.plan, ended, words.as_deref(), &known) {
+                    Ok(prompt) => self.ask_agent(target, ended, prompt).await?,
+                    Err(why) => Err(why),
+                }
+            }
+            Synthesis::Model(words) => match synthesis::prompt(self.plan, ended, words.as_deref(), &known) {
+                Ok(prompt) => self.ask_model(prompt).await?,
+                Err(why) => Err(why),
+            },
+        };
+        match tried {
+            Ok(made) => Ok(made),
+            // What was done is not lost because nobody could put it together.
+            Err(why) => {
+                self.cx.log(Level::Warning, format!("The parts are as they came: {why}")).await?;
+                Ok((synthesis::parts(self.plan, ended), json!({ "by": "parts", "why": why })))
+            }
+        }
+    }
+
+    async fn ask_agent(
+        &self,
+        target: &Target,
+        ended: &[Ended],
+        prompt: String,
+    ) -> Result<Result<(String, Value), String>, AgentError> {
+        let (core, engine) = (self.core, self.cx.engine());
+        let agent: Option<String> = self
+            .cx
+            .step("synthesis", async |_| {
+                let roster = Roster::of(&engine);
+                let meant = roster.meant(target);
+                let well = meant.iter().find(|agent| core.registry.down(agent).is_none());
+                Ok(well.or(meant.first()).map(|agent| (*agent).to_owned()))
+            })
+            .await?;
+        let Some(agent) = agent else { return Ok(Err(format!("there is no {target} any more"))) };
+        let data = json!({ "parts": synthesis::provenance(self.plan, ended) });
+        let input = Message::of("", Role::User, vec![Part::text(prompt), Part::data(data)]);
+        Ok(match self.cx.call_until(&agent, input, self.until).await?.end {
+            CallEnd::Ended(task) if task.state == State::Completed => {
+                let made = synthesis::Output::of(&task);
+                let by = json!({ "by": "agent", "agent": agent, "taskId": task.origin.id.to_string() });
+                Ok((made.text, by))
+            }
+            CallEnd::Ended(task) => Err(format!("{agent}: {}", subtask::words(&task))),
+            CallEnd::Late(_) => Err(format!("{agent} was not done when the plan's time was up")),
+            CallEnd::Refused(why) => Err(format!("{agent}: {why}")),
+        })
+    }
+
+    async fn ask_model(&self, prompt: String) -> Result<Result<(String, Value), String>, AgentError> {
+        Ok(ask_model(self.core, self.cx, prompt)
+            .await?
+            .map(|(text, model)| (text, json!({ "by": "model", "model": model }))))
+    }
+}
+
+/// Asks the configured model; where there is none, the caller's. The text, and which model it is from.
+async fn ask_model(
+    core: &Core,
+    cx: &TaskContext,
+    prompt: String,
+) -> Result<Result<(String, String), String>, AgentError> {
+    if let Some(options) = &core.options.model {
+        let name = options.name.clone();
+        let said: Result<String, String> = cx
+            .step("model", async |_| {
+                let model = Model::new(options).map_err(|error| error.to_string());
+                Ok(match model {
+                    Ok(model) => model.complete(None, &prompt, MODEL_TOKENS).await.map_err(|e| e.to_string()),
+                    Err(why) => Err(why),
+                })
+            })
+            .await?;
+        return Ok(said.map(|text| (text, name)));
+    }
+    let said = match cx.sample(prompt, None, MODEL_TOKENS).await? {
+        Answer::Accept(answer) => answer.as_str().or_else(|| answer["text"].as_str()).map(str::to_owned),
+        Answer::Decline | Answer::Cancel => return Ok(Err("the caller's model was not to be asked".into())),
+        Answer::Unavailable => {
+            return Ok(Err("there is no model: none is configured, and the caller has none".into()));
+        }
+    };
+    Ok(said
+        .map(|text| (text, "the caller's".to_owned()))
+        .ok_or_else(|| "the model's answer held no text".into()))
+}

@@ -1,0 +1,194 @@
+//! What the orchestrator is asked for: a plan to run, or a request of which it makes one; and the step that lets a plan
+//! in, checked against who there is.
+
+use nuncio_engine::{AgentError, CallEnd, Message, Part, Role, State, TaskContext};
+use serde_json::Value;
+
+use super::{Begun, Core, ask_model, pick, subtask};
+use crate::plan::{
+    check::Roster,
+    file::{Plan, Target},
+    make,
+    synthesis::Output,
+};
+
+/// What is wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Wanted {
+    /// This plan, as it was given.
+    Run(Given),
+    /// A plan for this request, by whom it says, and whether it is run then.
+    Make { request: String, by: By, run: bool },
+}
+
+/// A plan as it was given.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Given {
+    /// As a file.
+    File(String),
+    /// As a value.
+    Value(Value),
+}
+
+/// Who makes a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum By {
+    /// The rules.
+    Rules,
+    /// The model.
+    Model,
+    /// An agent.
+    Agent(String),
+}
+
+/// From the named arguments; a text is a plan where it looks like one, else a request.
+pub(super) fn read(cx: &TaskContext) -> Result<Wanted, String> {
+    let text_of = |name: &str| match cx.argument(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.trim().is_empty())),
+        Some(_) => Err(format!("{name}: a text is wanted")),
+    };
+    let flag = |name: &str| match cx.argument(name) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(format!("{name}: true or false is wanted")),
+    };
+    match cx.argument("plan") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(file)) => return Ok(Wanted::Run(Given::File(file.clone()))),
+        Some(value) => return Ok(Wanted::Run(Given::Value(value.clone()))),
+    }
+    let data = cx.input().data();
+    if data.is_some_and(|data| data.get("tasks").is_some()) {
+        return Ok(Wanted::Run(Given::Value(data.cloned().unwrap_or_default())));
+    }
+    let request = match text_of("request")? {
+        Some(request) => request,
+        None => cx.text(),
+    };
+    if looks_like_a_plan(&request) {
+        return Ok(Wanted::Run(Given::File(request)));
+    }
+    if request.trim().is_empty() {
+        return Err(
+            "give a plan (as data `plan`, or as a text that is TOML or JSON), or a request to make one of"
+                .into(),
+        );
+    }
+    let by = match (text_of("by")?, flag("model")?) {
+        (Some(_), true) => return Err("by: a model is to make it already; give one or the other".into()),
+        (Some(agent), false) => By::Agent(agent),
+        (None, true) => By::Model,
+        (None, false) => By::Rules,
+    };
+    Ok(Wanted::Make { request, by, run: !flag("make")? })
+}
+
+fn looks_like_a_plan(text: &str) -> bool {
+    let text = text.trim_start();
+    (text.starts_with('{') && text.contains("\"tasks\"")) || text.contains("[[tasks]]")
+}
+
+/// Lets a plan in, or says why not.
+pub(super) async fn begin(
+    core: &Core,
+    cx: &TaskContext,
+    wanted: Wanted,
+) -> Result<Result<Begun, String>, AgentError> {
+    match wanted {
+        Wanted::Run(given) => {
+            cx.step("plan", async |_| {
+                let plan = match &given {
+                    Given::File(text) => Plan::parse(text, &core.options),
+                    Given::Value(value) => Plan::read(value, &core.options),
+                };
+                Ok(let_in(cx, plan.map_err(|problems| problems.to_string())))
+            })
+            .await
+        }
+        Wanted::Make { request, by: By::Rules, .. } => {
+            cx.step("plan", async |_| {
+                let made = make(&request, &Roster::of(&cx.engine()), &core.options);
+                Ok(let_in(cx, made.map(|made| made.plan).map_err(|error| error.to_string())))
+            })
+            .await
+        }
+        Wanted::Make { request, by, .. } => by_other(core, cx, &request, &by).await,
+    }
+}
+
+fn let_in(cx: &TaskContext, plan: Result<Plan, String>) -> Result<Begun, String> {
+    let engine = cx.engine();
+    let (plan, roster) = (plan?, Roster::of(&engine));
+    plan.check(&roster).map_err(|problems| problems.to_string())?;
+    let meant = |task: &crate::plan::Planned| (task.id.clone(), pick::skills_of(task, &roster));
+    let skills = plan.tasks.iter().map(meant).collect();
+    Ok(Begun { plan: plan.to_value(), at: engine.clock().now(), skills })
+}
+
+/// Has a plan made by an agent or the model; where it is not valid it is asked once more, with what is wrong.
+async fn by_other(
+    core: &Core,
+    cx: &TaskContext,
+    request: &str,
+    by: &By,
+) -> Result<Result<Begun, String>, AgentError> {
+    let engine = cx.engine();
+    let asked: Result<String, String> = cx
+        .step("ask", async |_| {
+            let roster = Roster::of(&engine);
+            if let By::Agent(name) = by
+                && let Err(problems) = roster.known("by", &Target::Agent(name.clone()))
+            {
+                return Ok(Err(problems.to_string()));
+            }
+            Ok(Ok(make::prompt(request, &roster)))
+        })
+        .await?;
+    let mut prompt = match asked {
+        Ok(prompt) => prompt,
+        Err(why) => return Ok(Err(why)),
+    };
+    for round in 0..2 {
+        let said = match by {
+            By::Agent(agent) => {
+                let input = Message::of("", Role::User, vec![Part::text(prompt.clone())]);
+                match cx.call_until(agent, input, None).await?.end {
+                    CallEnd::Ended(task) if task.state == State::Completed => Ok(said_by(Output::of(&task))),
+                    CallEnd::Ended(task) | CallEnd::Late(task) => {
+                        Err(format!("{agent} made no plan: {}", subtask::words(&task)))
+                    }
+                    CallEnd::Refused(why) => Err(format!("{agent} made no plan: {why}")),
+                }
+            }
+            By::Model | By::Rules => ask_model(core, cx, prompt.clone()).await?.map(|(text, _)| text),
+        };
+        let said = match said {
+            Ok(said) => said,
+            Err(why) => return Ok(Err(why)),
+        };
+        let read: Result<Begun, String> = cx
+            .step("plan", async |_| {
+                let plan = Plan::parse(make::file_in(&said), &core.options);
+                let plan = plan.map(|mut plan| {
+                    plan.request.get_or_insert_with(|| request.to_owned());
+                    plan
+                });
+                Ok(let_in(cx, plan.map_err(|problems| problems.to_string())))
+            })
+            .await?;
+        match read {
+            Ok(begun) => return Ok(Ok(begun)),
+            Err(why) if round == 1 => return Ok(Err(format!("what was made is not a valid plan:\n{why}"))),
+            Err(why) => prompt = make::repair(&prompt, &said, &why),
+        }
+    }
+    Ok(Err("no plan was made".into()))
+}
+
+fn said_by(output: Output) -> String {
+    match (output.text.trim().is_empty(), output.data) {
+        (true, Some(data)) => data.to_string(),
+        _ => output.text,
+    }
+}

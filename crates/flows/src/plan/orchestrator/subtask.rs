@@ -1,0 +1,371 @@
+//! One subtask of a plan at work: its input is put together, somebody is picked for it, called, called again or passed
+//! over, until it is done or given up.
+
+use std::sync::atomic::Ordering;
+
+use nuncio_engine::{
+    AgentError, CallEnd, Called, Chunk, Message, Part, Role, State, Task, clock::Timestamp, context::Branch,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Running, pick};
+use crate::plan::{
+    PART, PLAN,
+    check::Roster,
+    file::{Planned, in_words},
+    pick::{Picked, Tried},
+    reference::{render, render_value},
+    status::{Changed, PartState, PassedOver},
+    synthesis::{Ended, Known, Output},
+};
+
+/// One subtask at work.
+pub(super) struct Subtask<'a, 'r> {
+    running: &'a Running<'r>,
+    n: usize,
+    task: &'a Planned,
+    branch: &'a Branch,
+    seen: Seen,
+}
+
+/// What is known of it so far.
+#[derive(Default)]
+struct Seen {
+    agent: Option<String>,
+    task_id: Option<String>,
+    attempts: u32,
+    /// Further tries that were asked for.
+    retries: u32,
+    rerouted_from: Vec<PassedOver>,
+    started_at: Option<Timestamp>,
+}
+
+/// How a try failed.
+struct Failure {
+    why: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It was not begun: nobody was there.
+    Unreachable,
+    /// It may go better the next time.
+    Failed,
+    /// The same agent would say the same again.
+    Rejected,
+    /// Nobody is to try it again.
+    Final,
+}
+
+/// Whether somebody whose try failed is down. Kept, so that a restart thinks the same.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Looked {
+    down: Option<String>,
+}
+
+impl<'a, 'r> Subtask<'a, 'r> {
+    pub(super) fn new(running: &'a Running<'r>, n: usize, branch: &'a Branch) -> Self {
+        Self { running, n, task: &running.plan.tasks[n], branch, seen: Seen::default() }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Ended, AgentError> {
+        if let Some(why) = self.in_the_way() {
+            return self.end(PartState::Skipped, Some(why), Output::default(), None).await;
+        }
+        let input = match self.input() {
+            Ok(input) => input,
+            Err(why) => return self.end(PartState::Failed, Some(why), Output::default(), None).await,
+        };
+        match self.tries(&input).await? {
+            Ok(task) => {
+                let output = Output::of(&task);
+                let parts = whole(&task);
+                if !parts.is_empty() {
+                    let artifact = Chunk::parts(format!("{PART}{}", self.task.id), parts);
+                    self.branch.artifact(artifact.named(self.task.id.clone()).last()).await?;
+                }
+                self.end(PartState::Done, None, output, Some(task.status_at)).await
+            }
+            Err((why, at)) => self.end(PartState::Failed, Some(why), Output::default(), at).await,
+        }
+    }
+
+    /// Why it cannot be begun: something that it needs is not done, and the plan does not go on without that.
+    fn in_the_way(&self) -> Option<String> {
+        let running = self.running;
+        running.graph.needs(self.n).iter().find_map(|need| {
+            let (task, ended) = (&running.plan.tasks[*need], running.ended[*need].get()?);
+            let word = if ended.state == PartState::Skipped { "was skipped" } else { "failed" };
+            (ended.state != PartState::Done && !task.optional)
+                .then(|| format!("it needs {}, which {word}", task.id))
+        })
+    }
+
+    fn input(&self) -> Result<Message, String> {
+        let running = self.running;
+        let find = |id: &str| running.ended(id);
+        let known = Known { plan: running.plan, ended: &find };
+        let input = &self.task.input;
+        let mut parts = vec![];
+        let default = || running.plan.request.clone().unwrap_or_else(|| running.plan.name.clone());
+        match (&input.text, &input.data) {
+            (Some(text), _) => parts.push(Part::text(render(text, &known)?)),
+            (None, None) => parts.push(Part::text(default())),
+            (None, Some(_)) => {}
+        }
+        if let Some(data) = &input.data {
+            parts.push(Part::data(render_value(data, &known)?));
+        }
+        let message = Message::of("", Role::User, parts);
+        let (size, most) = (message.size(), running.core.options.input_bytes);
+        if size > most {
+            return Err(format!(
+                "input_bytes: with what came before its input has {size} bytes, and at most {most} are allowed"
+            ));
+        }
+        Ok(message)
+    }
+
+    /// Tries until it is done, or nobody is left to try it. The error: why, and since when.
+    async fn tries(
+        &mut self,
+        input: &Message,
+    ) -> Result<Result<Task, (String, Option<Timestamp>)>, AgentError> {
+        let mut tried = Tried::default();
+        // Tries with the agent that was picked last.
+        let mut in_a_row = 0;
+        let mut last: Option<String> = None;
+        loop {
+            let picked = self.pick(&tried).await?;
+            self.seen.started_at.get_or_insert(picked.at);
+            self.pass_over(&picked.passed_over);
+            if self.running.until.is_some_and(|until| picked.at >= until) {
+                let why = last.map(|why| format!("; before that: {why}")).unwrap_or_default();
+                return Ok(Err((format!("the plan's time was up{why}"), Some(picked.at))));
+            }
+            let Some((agent, target)) = picked.agent else {
+                let down: Vec<String> = tried
+                    .down
+                    .iter()
+                    .chain(&picked.passed_over)
+                    .map(|one| format!("{}: {}", one.agent, one.why))
+                    .collect();
+                let why = match (last, down.is_empty()) {
+                    (Some(why), true) => why,
+                    (_, false) => format!("nobody is left who could do it ({})", down.join("; ")),
+                    (None, true) => "there is nobody any more who could do it".into(),
+                };
+                // Those who are down may be back after a while.
+                if down.is_empty() || !self.again(&why).await? {
+                    return Ok(Err((why, Some(picked.at))));
+                }
+                (tried.down, tried.again, in_a_row) = (vec![], None, 0);
+                last = Some(why);
+                continue;
+            };
+            in_a_row = if self.seen.agent.as_deref() == Some(&agent) { in_a_row + 1 } else { 1 };
+            let failure = match self.attempt(&agent, input, picked.at).await? {
+                Ok(task) => return Ok(Ok(task)),
+                Err(failure) => failure,
+            };
+            if failure.kind == Kind::Final {
+                return Ok(Err((failure.why, None)));
+            }
+            let down = self.look(&agent, &failure).await?;
+            last = Some(failure.why.clone());
+            if let Some(why) = down {
+                let passed = PassedOver { agent: agent.clone(), why };
+                self.pass_over(std::slice::from_ref(&passed));
+                tried.down.push(passed);
+                tried.again = None;
+                continue;
+            }
+            let more = failure.kind == Kind::Failed && in_a_row < self.task.retry.attempts;
+            if more && self.again(&failure.why).await? {
+                (tried.again, tried.from) = (Some(agent), target);
+                continue;
+            }
+            // By its own word it cannot be done there: only those are asked whom the plan names.
+            self.pass_over(&[PassedOver { agent, why: failure.why }]);
+            tried = Tried { from: target + 1, again: None, down: vec![] };
+            if tried.from > self.task.fallbacks.len() {
+                return Ok(Err((last.unwrap_or_default(), None)));
+            }
+        }
+    }
+
+    async fn pick(&self, tried: &Tried) -> Result<Picked, AgentError> {
+        let running = self.running;
+        let (core, engine) = (running.core, running.cx.engine());
+        let none = std::collections::BTreeSet::new();
+        let skills = running.begun.skills.get(&self.task.id).unwrap_or(&none);
+        self.branch
+            .step("pick", async |_| {
+                let (roster, at) = (Roster::of(&engine), engine.clock().now());
+                Ok(pick::pick(self.task, tried, skills, &roster, &core.registry, at))
+            })
+            .await
+    }
+
+    /// Calls an agent, and says what came of it.
+    async fn attempt(
+        &mut self,
+        agent: &str,
+        input: &Message,
+        at: Timestamp,
+    ) -> Result<Result<Task, Failure>, AgentError> {
+        self.seen.agent = Some(agent.to_owned());
+        self.seen.attempts += 1;
+        self.say(PartState::Working, None, None).await?;
+        let own = self.task.timeout.map(|timeout| at.after(timeout));
+        let until = [own, self.running.until].into_iter().flatten().min();
+        let Called { end, replayed } = self.branch.call_until(agent, input.clone(), until).await?;
+        let report = |outcome| {
+            if !replayed {
+                self.running.core.registry.report(agent, outcome);
+            }
+        };
+        let failed = |kind, why: String| Ok(Err(Failure { why, kind }));
+        match end {
+            CallEnd::Ended(task) => {
+                self.seen.task_id = Some(task.origin.id.to_string());
+                match task.state {
+                    State::Completed => {
+                        report(Ok(()));
+                        Ok(Ok(task))
+                    }
+                    State::Rejected => failed(Kind::Rejected, format!("rejected: {}", words(&task))),
+                    State::Canceled => {
+                        failed(Kind::Final, format!("its task was canceled: {}", words(&task)))
+                    }
+                    _ if task.is_unreachable() => {
+                        let why = words(&task);
+                        report(Err(&why));
+                        failed(Kind::Unreachable, why)
+                    }
+                    _ => failed(Kind::Failed, words(&task)),
+                }
+            }
+            CallEnd::Late(task) => {
+                self.seen.task_id = Some(task.origin.id.to_string());
+                if self.running.until == until {
+                    return failed(Kind::Final, "it was not done when the plan's time was up".into());
+                }
+                let timeout = self.task.timeout.map(in_words).unwrap_or_default();
+                failed(Kind::Failed, format!("it was not done within its timeout of {timeout}"))
+            }
+            CallEnd::Refused(why) => failed(Kind::Rejected, why),
+        }
+    }
+
+    /// Whether an agent whose try failed is down: by its own word, because it is gone, or by a look at it now.
+    async fn look(&self, agent: &str, failure: &Failure) -> Result<Option<String>, AgentError> {
+        let running = self.running;
+        let (core, engine) = (running.core, running.cx.engine());
+        let looked: Looked = self
+            .branch
+            .step("look", async |_| {
+                let down = match failure.kind {
+                    Kind::Unreachable => Some(failure.why.clone()),
+                    _ if engine.catalog().get(agent).is_err() => Some("it is gone".to_owned()),
+                    _ => core.registry.look(agent).await,
+                };
+                Ok(Looked { down })
+            })
+            .await?;
+        Ok(looked.down)
+    }
+
+    /// Waits for another try, if there is to be one.
+    async fn again(&mut self, why: &str) -> Result<bool, AgentError> {
+        let retry = self.task.retry;
+        if self.seen.retries + 1 >= retry.attempts.saturating_mul(1 + self.task.fallbacks.len() as u32) {
+            return Ok(false);
+        }
+        self.seen.retries += 1;
+        if !self.running.grant(&self.task.id, self.seen.retries).await? {
+            return Ok(false);
+        }
+        let doubled = retry.backoff.saturating_mul(1 << (self.seen.retries - 1).min(16));
+        let wait = doubled.min(self.running.core.options.longest_backoff);
+        let soon = format!("{why}; tried again in {}", in_words(wait));
+        self.say(PartState::Retrying, Some(soon), None).await?;
+        self.branch.sleep(wait).await?;
+        Ok(true)
+    }
+
+    fn pass_over(&mut self, passed: &[PassedOver]) {
+        for one in passed {
+            if !self.seen.rerouted_from.iter().any(|known| known.agent == one.agent) {
+                self.seen.rerouted_from.push(one.clone());
+            }
+        }
+    }
+
+    async fn end(
+        &mut self,
+        state: PartState,
+        why: Option<String>,
+        output: Output,
+        at: Option<Timestamp>,
+    ) -> Result<Ended, AgentError> {
+        self.running.over.fetch_add(1, Ordering::SeqCst);
+        let duration_ms = match (self.seen.started_at, at) {
+            (Some(from), Some(to)) => u64::try_from(to.since(from).as_millis()).ok(),
+            _ => None,
+        };
+        // Whoever tried it last was not passed over.
+        if let Some(agent) = &self.seen.agent {
+            self.seen.rerouted_from.retain(|passed| passed.agent != *agent);
+        }
+        self.say(state, why.clone(), duration_ms).await?;
+        let Seen { agent, task_id, attempts, rerouted_from, started_at, .. } = std::mem::take(&mut self.seen);
+        Ok(Ended { state, why, agent, task_id, attempts, rerouted_from, started_at, duration_ms, output })
+    }
+
+    /// Says what has changed: a line for people, and one for those who draw.
+    async fn say(
+        &self,
+        state: PartState,
+        why: Option<String>,
+        duration_ms: Option<u64>,
+    ) -> Result<(), AgentError> {
+        let Seen { agent, task_id, attempts, rerouted_from, started_at, .. } = &self.seen;
+        let by = agent.as_ref().map(|agent| format!(" by {agent}")).unwrap_or_default();
+        let long = duration_ms.map(|ms| format!(" in {:.1} s", ms as f64 / 1_000.0)).unwrap_or_default();
+        let because = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let (over, all) = (self.running.over.load(Ordering::SeqCst), self.running.plan.tasks.len());
+        let line = format!("{} {}{by}{long} ({over}/{all}){because}", self.task.id, state.name());
+        self.branch.progress(over as f64, Some(all as f64), line).await?;
+        let changed = Changed {
+            task: self.task.id.clone(),
+            state,
+            agent: agent.clone(),
+            task_id: task_id.clone(),
+            attempts: *attempts,
+            why,
+            rerouted_from: rerouted_from.clone(),
+            started_at: *started_at,
+            duration_ms,
+        };
+        // Strings, numbers and lists: it cannot fail.
+        let changed = serde_json::to_value(changed).unwrap_or_default();
+        self.branch.add(Chunk::data(PLAN, changed)).await
+    }
+}
+
+/// Everything that a task made; its last word, where it made nothing.
+fn whole(task: &Task) -> Vec<Part> {
+    let made: Vec<Part> = task.artifacts.iter().flat_map(|artifact| artifact.parts.clone()).collect();
+    if !made.is_empty() {
+        return made;
+    }
+    task.status_message.as_ref().map(|message| message.parts.clone()).unwrap_or_default()
+}
+
+/// What a task said at its end.
+pub(super) fn words(task: &Task) -> String {
+    let said = task.status_message.as_ref().map(Message::joined_text).filter(|said| !said.is_empty());
+    said.unwrap_or_else(|| "it did not say why".into())
+}

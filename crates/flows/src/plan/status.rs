@@ -1,0 +1,216 @@
+//! Where a plan stands: the artifact `plan` begins with the plan itself, and every change of a subtask adds a line to
+//! it. Whoever reads the artifact, in whatever protocol, can draw the plan as it goes on; this does it here.
+
+use nuncio_engine::{Content, Task, clock::Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{PLAN, PlanOptions, file::Plan};
+
+/// Where a subtask stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartState {
+    /// What it needs is not done.
+    #[default]
+    Waiting,
+    /// An agent is at it.
+    Working,
+    /// It failed, and is tried again.
+    Retrying,
+    /// Done.
+    Done,
+    /// Given up.
+    Failed,
+    /// Not begun, because something that it needs is not done.
+    Skipped,
+}
+
+impl PartState {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Waiting, Self::Working, Self::Retrying, Self::Done, Self::Failed, Self::Skipped];
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Working => "working",
+            Self::Retrying => "retrying",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    /// One character for it.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Waiting => "·",
+            Self::Working => "▶",
+            Self::Retrying => "↻",
+            Self::Done => "✔",
+            Self::Failed => "✘",
+            Self::Skipped => "−",
+        }
+    }
+
+    /// Whether nothing more happens to it.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Skipped)
+    }
+
+    pub(super) fn colours(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Waiting => ("#f5f5f5", "#999999"),
+            Self::Working => ("#dbeafe", "#2563eb"),
+            Self::Retrying => ("#fef3c7", "#d97706"),
+            Self::Done => ("#dcfce7", "#16a34a"),
+            Self::Failed => ("#fee2e2", "#dc2626"),
+            Self::Skipped => ("#e5e7eb", "#6b7280"),
+        }
+    }
+}
+
+/// A line of the artifact: something changed about a subtask.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Changed {
+    pub(crate) task: String,
+    pub(crate) state: PartState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) task_id: Option<String>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rerouted_from: Vec<PassedOver>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) duration_ms: Option<u64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// Somebody who was to do it and could not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedOver {
+    /// Who.
+    pub agent: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// A subtask as it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Its id in the plan.
+    pub id: String,
+    /// Where it stands.
+    pub state: PartState,
+    /// Who does it, or did.
+    pub agent: Option<String>,
+    /// The task on the server.
+    pub task_id: Option<String>,
+    /// Tries so far.
+    pub attempts: u32,
+    /// Why it failed, or is tried again, or was skipped.
+    pub why: Option<String>,
+    /// Who could not do it.
+    pub rerouted_from: Vec<PassedOver>,
+    /// When its first try began.
+    pub started_at: Option<Timestamp>,
+    /// From its first try to its end.
+    pub duration_ms: Option<u64>,
+}
+
+/// A plan as it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    /// The plan.
+    pub plan: Plan,
+    /// Its subtasks, in the order of the plan.
+    pub parts: Vec<Part>,
+}
+
+impl Status {
+    /// Where a plan stands, by its task. `None`: it has no plan yet.
+    pub fn of(task: &Task, options: &PlanOptions) -> Option<Self> {
+        let artifact = task.artifacts.iter().find(|artifact| artifact.id == PLAN)?;
+        let mut lines = artifact.parts.iter().filter_map(|part| match &part.content {
+            Content::Data(value) => Some(value),
+            _ => None,
+        });
+        let plan = Plan::read(&lines.next()?["plan"], options).ok()?;
+        let part = |task: &super::file::Planned| Part {
+            id: task.id.clone(),
+            state: PartState::Waiting,
+            agent: None,
+            task_id: None,
+            attempts: 0,
+            why: None,
+            rerouted_from: vec![],
+            started_at: None,
+            duration_ms: None,
+        };
+        let mut status = Self { parts: plan.tasks.iter().map(part).collect(), plan };
+        let positions: std::collections::HashMap<String, usize> =
+            status.plan.tasks.iter().enumerate().map(|(n, task)| (task.id.clone(), n)).collect();
+        for line in lines {
+            let Ok(changed) = Changed::deserialize(line) else { continue };
+            if let Some(n) = positions.get(&changed.task) {
+                status.parts[*n].change(changed);
+            }
+        }
+        Some(status)
+    }
+
+    /// A subtask.
+    pub fn part(&self, id: &str) -> Option<&Part> {
+        self.parts.iter().find(|part| part.id == id)
+    }
+
+    /// How many subtasks are over.
+    pub fn over(&self) -> usize {
+        self.parts.iter().filter(|part| part.state.is_over()).count()
+    }
+
+    /// The subtasks for programs.
+    pub fn to_value(&self) -> Value {
+        self.parts.iter().map(Part::to_value).collect()
+    }
+}
+
+impl Part {
+    fn change(&mut self, changed: Changed) {
+        self.state = changed.state;
+        self.why = changed.why;
+        self.attempts = self.attempts.max(changed.attempts);
+        self.agent = changed.agent.or(self.agent.take());
+        self.task_id = changed.task_id.or(self.task_id.take());
+        self.started_at = self.started_at.or(changed.started_at);
+        self.duration_ms = changed.duration_ms.or(self.duration_ms);
+        self.rerouted_from = changed.rerouted_from;
+    }
+
+    fn to_value(&self) -> Value {
+        serde_json::json!({
+            "task": self.id,
+            "state": self.state.name(),
+            "agent": self.agent,
+            "taskId": self.task_id,
+            "attempts": self.attempts,
+            "why": self.why,
+            "reroutedFrom": self.rerouted_from,
+            "startedAt": self.started_at.map(crate::resource::iso),
+            "durationMs": self.duration_ms,
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! What subtasks came to, what references to it stand for, and how the parts become one: by a template, or by somebody
+//! who is given all of them. Where each part came from is always said beside it.
+
+use nuncio_engine::{Content, Message, Task, clock::Timestamp};
+use serde_json::{Value, json};
+
+use super::{
+    file::Plan,
+    reference::{Meaning, Reference, What, at_path, render},
+    status::{PartState, PassedOver},
+};
+
+/// What became of a subtask.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ended {
+    pub(crate) state: PartState,
+    /// Why it failed or was skipped.
+    pub(crate) why: Option<String>,
+    pub(crate) agent: Option<String>,
+    pub(crate) task_id: Option<String>,
+    pub(crate) attempts: u32,
+    pub(crate) rerouted_from: Vec<PassedOver>,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) duration_ms: Option<u64>,
+    pub(crate) output: Output,
+}
+
+/// What a task came to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Output {
+    pub(crate) text: String,
+    pub(crate) data: Option<Value>,
+}
+
+impl Output {
+    /// The texts and the first structured value of its artifacts; of its last word, where there are none.
+    pub(crate) fn of(task: &Task) -> Self {
+        let mut texts: Vec<String> = vec![];
+        let mut data = None;
+        for artifact in &task.artifacts {
+            for part in &artifact.parts {
+                match &part.content {
+                    Content::Text(text) => texts.push(text.trim_end().to_owned()),
+                    Content::Data(value) if data.is_none() => data = Some(value.clone()),
+                    Content::Url(url) => texts.push(url.clone()),
+                    Content::Data(_) | Content::Bytes(_) => {}
+                }
+            }
+        }
+        let last = task.status_message.as_ref();
+        if texts.is_empty() {
+            texts.extend(last.map(Message::joined_text).filter(|text| !text.is_empty()));
+        }
+        data = data.or_else(|| last.and_then(Message::data).cloned());
+        Self { text: texts.join("\n"), data }
+    }
+}
+
+/// What references stand for, when these subtasks have ended.
+pub(crate) struct Known<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) ended: &'a (dyn Fn(&str) -> Option<&'a Ended> + Sync),
+}
+
+impl Meaning for Known<'_> {
+    fn of(&self, reference: &Reference) -> Result<Value, String> {
+        let (id, what) = match reference {
+            Reference::Request => return Ok(json!(self.plan.request.clone().unwrap_or_default())),
+            Reference::Name => return Ok(json!(self.plan.name)),
+            Reference::Task { id, what } => (id, what),
+        };
+        let Some(ended) = (self.ended)(id) else { return Err(format!("{reference}: {id} has not ended")) };
+        match what {
+            What::Agent => Ok(json!(ended.agent)),
+            What::State => Ok(json!(ended.state.name())),
+            What::Id => Ok(json!(ended.task_id)),
+            // What the plan goes on without stands for nothing.
+            _ if ended.state != PartState::Done => Ok(Value::Null),
+            What::Text => Ok(json!(ended.output.text)),
+            What::Data(path) => match &ended.output.data {
+                Some(data) => at_path(data, path).cloned().map_err(|why| format!("{reference}: {why}")),
+                None => Err(format!("{reference}: {id} came to no structured data; its text is .text")),
+            },
+        }
+    }
+}
+
+/// The parts under their headings, each with who it is from.
+pub(crate) fn parts(plan: &Plan, ended: &[Ended]) -> String {
+    let mut out = String::new();
+    for (task, ended) in plan.tasks.iter().zip(ended) {
+        let from = ended.agent.as_deref().unwrap_or("nobody");
+        let words = match ended.state {
+            PartState::Done if !ended.output.text.trim().is_empty() => ended.output.text.trim().to_owned(),
+            PartState::Done => ended
+                .output
+                .data
+                .as_ref()
+                .map_or_else(|| "Done, without words.".to_owned(), |data| format!("```json\n{data:#}\n```")),
+            _ => format!("Not done: {}", ended.why.as_deref().unwrap_or("it was not begun")),
+        };
+        out.push_str(&format!("## {}\n\n{words}\n\n_from agent {from}_\n\n", task.id));
+    }
+    out.trim_end().to_owned() + "\n"
+}
+
+/// What somebody is told who puts the parts together.
+pub(crate) fn prompt(
+    plan: &Plan,
+    ended: &[Ended],
+    words: Option<&str>,
+    known: &Known<'_>,
+) -> Result<String, String> {
+    let words = match words {
+        Some(words) => render(words, known)?,
+        None => "Put these parts together into one coherent answer. Keep what is in them, and say for each statement \
+                 which agent it came from."
+            .to_owned(),
+    };
+    let request = plan.request.as_ref().map(|request| format!("\n\nWhat was asked for: {request}"));
+    Ok(format!("{words}{}\n\n{}", request.unwrap_or_default(), parts(plan, ended)))
+}
+
+/// Where every part came from.
+pub(crate) fn provenance(plan: &Plan, ended: &[Ended]) -> Value {
+    let part = |(task, ended): (&super::file::Planned, &Ended)| {
+        json!({
+            "task": task.id,
+            "state": ended.state.name(),
+            "agent": ended.agent,
+            "taskId": ended.task_id,
+            "attempts": ended.attempts,
+            "why": ended.why,
+            "reroutedFrom": ended.rerouted_from,
+            "startedAt": ended.started_at.map(crate::resource::iso),
+            "durationMs": ended.duration_ms,
+            "optional": task.optional,
+        })
+    };
+    plan.tasks.iter().zip(ended).map(part).collect()
+}

@@ -1,0 +1,309 @@
+//! The tools: a plan is made, checked, drawn and run, and what runs is looked at, listed and canceled. Running one is
+//! handed over to the orchestrator, so the caller gets its task.
+
+use std::sync::Arc;
+
+use nuncio_engine::{
+    Action, Content, Engine, Kind, List, Message, Surface, Task, TaskUse,
+    guard::Access,
+    surface::{HandlerError, Request, Said, ShapeError, ToolOutput, ToolProfile, tool},
+};
+use serde_json::{Value, json};
+
+use super::{
+    AGENT, Core, RESULT,
+    check::{Problems, Roster},
+    draw::{Drawing, draw},
+    file::Plan,
+    graph::Graph,
+    make, schemas,
+    status::Status,
+};
+use crate::resource::iso;
+
+type Answer = Result<Said<ToolOutput>, HandlerError>;
+
+#[derive(Clone)]
+struct Desk {
+    core: Arc<Core>,
+    engine: Engine,
+}
+
+pub(super) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) -> Result<(), ShapeError> {
+    let desk = Desk { core: Arc::clone(core), engine: engine.clone() };
+    macro_rules! offer {
+        ($profile:expr, $method:ident) => {{
+            let desk = desk.clone();
+            surface.add_tool(tool($profile, move |request| {
+                let desk = desk.clone();
+                async move { desk.$method(request).await }
+            }))?;
+        }};
+    }
+    let read_only = |mut profile: ToolProfile| {
+        profile.annotations.insert("readOnlyHint".into(), true.into());
+        profile
+    };
+    offer!(
+        ToolProfile::new(
+            "plan_make",
+            "Makes a plan of a request: each part is given to the agent whose skills, tags and examples fit it best, or \
+             a model or an agent makes it. The plan is checked, and yours to edit before plan_run.",
+        )
+        .input(schemas::make())
+        .output(schemas::made())
+        .tasks(TaskUse::Offered),
+        make
+    );
+    offer!(
+        read_only(
+            ToolProfile::new(
+                "plan_check",
+                "Checks a plan as a whole: ids, needs, references, agents and skills. Everything that is wrong is said.",
+            )
+            .input(schemas::given())
+            .output(schemas::checked())
+        ),
+        check
+    );
+    offer!(
+        read_only(
+            ToolProfile::new("plan_show", "Draws a plan, or one that runs, as text, Mermaid or SVG.")
+                .input(schemas::show())
+                .output(schemas::shown())
+        ),
+        show
+    );
+    offer!(
+        ToolProfile::new(
+            "plan_run",
+            "Runs a plan, or makes one of a request and runs it, as one durable task of the orchestrator. plan_status \
+             tells how it goes on.",
+        )
+        .input(schemas::run())
+        .tasks(TaskUse::Offered),
+        run
+    );
+    offer!(
+        read_only(
+            ToolProfile::new(
+                "plan_status",
+                "Where a plan stands: each of its tasks, who does it, and what it came to."
+            )
+            .input(schemas::named())
+            .output(schemas::status())
+        ),
+        status
+    );
+    offer!(
+        read_only(
+            ToolProfile::new("plan_list", "Your plans that run or ran, newest first, in pages.")
+                .input(schemas::list())
+                .output(schemas::listed())
+        ),
+        list
+    );
+    offer!(
+        ToolProfile::new("plan_cancel", "Ends a plan, and all tasks that it has called.")
+            .input(schemas::named())
+            .output(schemas::canceled()),
+        cancel
+    );
+    Ok(())
+}
+
+impl Desk {
+    fn allow(&self, request: &Request, action: Action, operation: &'static str) -> Result<(), HandlerError> {
+        let access = Access { action, kind: Kind::A2a, name: AGENT, operation, resource: &AGENT };
+        Ok(self.engine.allow(&request.caller, &access)?)
+    }
+
+    /// The plan that a caller gave.
+    fn given(&self, value: Option<&Value>) -> Result<Plan, Problems> {
+        match value {
+            Some(Value::String(file)) => Plan::parse(file, &self.core.options),
+            other => Plan::read(other.unwrap_or(&Value::Null), &self.core.options),
+        }
+    }
+
+    async fn make(self, request: Request) -> Answer {
+        self.allow(&request, Action::Execute, "plan.make")?;
+        if request.text("by").is_some() || request.arguments.get("model") == Some(&Value::Bool(true)) {
+            let mut arguments = request.arguments;
+            arguments.insert("make".into(), true.into());
+            return Ok(Said::HandOver { agent: AGENT.into(), arguments });
+        }
+        let words = request.text("request").unwrap_or_default();
+        let made = make(words, &Roster::of(&self.engine), &self.core.options)
+            .map_err(|error| HandlerError::Failed(error.to_string()))?;
+        let matches: Vec<Value> = made
+            .matches
+            .iter()
+            .map(|found| {
+                json!({
+                    "task": found.task, "part": found.part, "agent": found.agent, "skill": found.skill,
+                    "score": (found.score * 1_000.0).round() / 1_000.0, "words": found.words,
+                })
+            })
+            .collect();
+        let file = made.to_toml();
+        answered(file.clone(), json!({ "plan": made.plan.to_value(), "file": file, "matches": matches }))
+    }
+
+    async fn check(self, request: Request) -> Answer {
+        self.allow(&request, Action::Read, "plan.check")?;
+        let plan = self.given(request.arguments.get("plan"));
+        let checked = plan.and_then(|plan| plan.check(&Roster::of(&self.engine)).map(|()| plan));
+        match checked {
+            Ok(plan) => {
+                let graph = Graph::of(&plan);
+                let ids = |tasks: Vec<usize>| -> Vec<&str> {
+                    tasks.into_iter().map(|n| plan.tasks[n].id.as_str()).collect()
+                };
+                let said = json!({
+                    "valid": true,
+                    "problems": [],
+                    "tasks": plan.tasks.len(),
+                    "order": ids(graph.order()),
+                    "longestWay": ids(graph.critical_path(|_| 1.0).0),
+                });
+                answered(format!("The plan is valid: {} tasks.", plan.tasks.len()), said)
+            }
+            Err(problems) => {
+                let listed: Vec<Value> = problems
+                    .0
+                    .iter()
+                    .map(|problem| json!({ "task": problem.task, "key": problem.key, "why": problem.why }))
+                    .collect();
+                answered(problems.to_string(), json!({ "valid": false, "problems": listed }))
+            }
+        }
+    }
+
+    async fn show(self, request: Request) -> Answer {
+        self.allow(&request, Action::Read, "plan.show")?;
+        let format = request.text("format").unwrap_or("text");
+        let drawing = Drawing::named(format).unwrap_or(Drawing::Text);
+        let drawn = match request.text("planId") {
+            Some(_) => {
+                let task = self.find(&request).await?;
+                let status = Status::of(&task, &self.core.options)
+                    .ok_or_else(|| HandlerError::Failed("that task has no plan yet".into()))?;
+                draw(&status.plan, Some(&status), drawing)
+            }
+            None => {
+                let plan = self.given(request.arguments.get("plan"));
+                let plan = plan.map_err(|problems| HandlerError::Invalid(problems.to_string()))?;
+                draw(&plan, None, drawing)
+            }
+        };
+        answered(drawn.clone(), json!({ "format": format, "drawing": drawn }))
+    }
+
+    async fn run(self, request: Request) -> Answer {
+        self.allow(&request, Action::Execute, "plan.run")?;
+        let given = |name: &str| request.arguments.get(name).is_some_and(|value| !value.is_null());
+        match (given("plan"), given("request")) {
+            (true, true) => {
+                return Err(HandlerError::Invalid(
+                    "request: there is a plan already; give one or the other".into(),
+                ));
+            }
+            (false, false) => return Err(HandlerError::Invalid("plan: give a plan or a request".into())),
+            (true, false) => {
+                // Said before anything begins; the orchestrator looks once more, and keeps what it saw.
+                let plan = self.given(request.arguments.get("plan"));
+                plan.and_then(|plan| plan.check(&Roster::of(&self.engine)))
+                    .map_err(|problems| HandlerError::Invalid(problems.to_string()))?;
+            }
+            (false, true) => {}
+        }
+        Ok(Said::HandOver { agent: AGENT.into(), arguments: request.arguments })
+    }
+
+    async fn status(self, request: Request) -> Answer {
+        self.allow(&request, Action::Read, "plan.status")?;
+        let task = self.find(&request).await?;
+        let status = Status::of(&task, &self.core.options);
+        let result = task.artifacts.iter().find(|artifact| artifact.id == RESULT);
+        let parts = || result.iter().flat_map(|artifact| &artifact.parts);
+        let data = parts().find_map(|part| match &part.content {
+            Content::Data(value) => Some(value),
+            _ => None,
+        });
+        let said = json!({
+            "planId": task.origin.public_id(),
+            "state": state_name(&task),
+            "name": status.as_ref().map(|status| &status.plan.name),
+            "message": task.status_message.as_ref().map(Message::joined_text).filter(|said| !said.is_empty()),
+            "plan": status.as_ref().map(|status| status.plan.to_value()),
+            "parts": status.as_ref().map_or_else(|| json!([]), Status::to_value),
+            "over": status.as_ref().map_or(0, Status::over),
+            "total": status.as_ref().map_or(0, |status| status.parts.len()),
+            "result": parts().find_map(nuncio_engine::Part::as_text),
+            "provenance": data,
+        });
+        let text = format!(
+            "Plan {} is {}: {} of {} subtasks are over.",
+            said["planId"], said["state"], said["over"], said["total"]
+        );
+        answered(text.replace('"', ""), said)
+    }
+
+    async fn list(self, request: Request) -> Answer {
+        self.allow(&request, Action::Read, "plan.list")?;
+        let list = List {
+            agent: Some(AGENT.into()),
+            page_token: request.text("pageToken").map(str::to_owned),
+            page_size: request.arguments.get("pageSize").and_then(Value::as_u64).unwrap_or(20) as usize,
+            ..List::default()
+        };
+        let listed = self.engine.list(&request.caller, list).await?;
+        let line = |task: &Task| {
+            let status = Status::of(task, &self.core.options);
+            json!({
+                "planId": task.origin.public_id(),
+                "state": state_name(task),
+                "name": status.as_ref().map(|status| &status.plan.name),
+                "over": status.as_ref().map_or(0, Status::over),
+                "total": status.as_ref().map_or(0, |status| status.parts.len()),
+                "updatedAt": iso(task.status_at),
+            })
+        };
+        let plans: Vec<Value> = listed.tasks.iter().map(line).collect();
+        let said = json!({ "plans": plans, "total": listed.total, "nextPageToken": listed.next_page_token });
+        answered(format!("{} of {} plans.", listed.tasks.len(), listed.total), said)
+    }
+
+    async fn cancel(self, request: Request) -> Answer {
+        self.allow(&request, Action::Write, "plan.cancel")?;
+        let id = self.find(&request).await?.origin.public_id();
+        let task = self.engine.cancel(&request.caller, &id).await?;
+        let state = state_name(&task);
+        answered(format!("Plan {id} is {state}."), json!({ "planId": id, "state": state }))
+    }
+
+    /// The plan that is asked for. A task of another agent is none.
+    async fn find(&self, request: &Request) -> Result<Arc<Task>, HandlerError> {
+        let id = request.text("planId").unwrap_or_default();
+        let task = self.engine.get(&request.caller, id).await?;
+        match task.origin.agent == AGENT {
+            true => Ok(task),
+            false => Err(nuncio_engine::Error::NoSuchTask(id.to_owned()).into()),
+        }
+    }
+}
+
+fn state_name(task: &Task) -> String {
+    // A word without fields: it cannot fail.
+    serde_json::to_value(task.state)
+        .ok()
+        .and_then(|name| name.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+fn answered(text: String, value: Value) -> Answer {
+    let mut output = ToolOutput::text(text);
+    output.structured = Some(value);
+    Ok(Said::Done(output))
+}

@@ -1,0 +1,144 @@
+//! A request becomes a plan: by rules, or by an agent whose answer is checked and asked for once more.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use nuncio_agents::{AgentOptions, built_in};
+use nuncio_engine::{Outcome, Part, State, TaskContext};
+use nuncio_flows::plan::{MakeError, Plan, PlanOptions, Roster, make};
+use serde_json::json;
+
+use super::world::{World, completed, does, result, said};
+
+fn roster() -> Roster {
+    Roster::new(built_in(&AgentOptions::default()).iter().map(|agent| agent.profile()))
+}
+
+#[test]
+fn each_part_goes_to_whoever_fits_it_best() {
+    let request = "Research durable execution and research agent protocols, then book a trip to Lisbon. Finally, echo the results.";
+    let made = make(request, &roster(), &PlanOptions::default()).unwrap();
+    let found: Vec<(&str, String, Vec<&str>)> = made
+        .plan
+        .tasks
+        .iter()
+        .map(|task| (task.id.as_str(), task.by.to_string(), task.needs.iter().map(String::as_str).collect()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("research-durable-execution", "research_agent".to_owned(), vec![]),
+            ("research-protocols", "research_agent".to_owned(), vec![]),
+            (
+                "book-trip-lisbon",
+                "travel_agent".to_owned(),
+                vec!["research-durable-execution", "research-protocols"]
+            ),
+            (
+                "echo-results",
+                "echo".to_owned(),
+                vec!["research-durable-execution", "research-protocols", "book-trip-lisbon"]
+            ),
+        ]
+    );
+    let file = made.to_toml();
+    assert!(file.contains("# travel_agent fits by 0."), "{file}");
+    // What is made is always a valid file, which says the same.
+    let read = Plan::parse(&file, &PlanOptions::default()).unwrap();
+    assert_eq!(read, made.plan);
+    assert_eq!(read.check(&roster()), Ok(()));
+}
+
+#[test]
+fn what_nobody_fits_is_said() {
+    let error =
+        make("Research Rome. Paint the garage green.", &roster(), &PlanOptions::default()).unwrap_err();
+    let MakeError::Nobody(unfit) = &error else { panic!("{error}") };
+    assert_eq!(unfit.len(), 1);
+    assert_eq!(unfit[0].part, "Paint the garage green");
+    let words = error.to_string();
+    assert!(
+        words.starts_with("nobody here fits these parts of the request:\n- \"Paint the garage green\""),
+        "{words}"
+    );
+    assert_eq!(make("  ", &roster(), &PlanOptions::default()).unwrap_err(), MakeError::Empty);
+    let few = PlanOptions { tasks_per_plan: 1, ..PlanOptions::default() };
+    let error = make("Research Rome. Research Oslo.", &roster(), &few).unwrap_err();
+    assert_eq!(error, MakeError::TooMany(2, 1));
+}
+
+#[test]
+fn one_for_each() {
+    let made =
+        make("Research the sights for each of Rome, Oslo and Bern", &roster(), &PlanOptions::default())
+            .unwrap();
+    let parts: Vec<&str> = made.matches.iter().map(|found| found.part.as_str()).collect();
+    assert_eq!(
+        parts,
+        ["Research the sights for Rome", "Research the sights for Oslo", "Research the sights for Bern"]
+    );
+    assert!(made.plan.tasks.iter().all(|task| task.needs.is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_made_into_a_plan_and_run() {
+    let paints = does("painter", "paint", async |cx: TaskContext| {
+        Ok(Outcome::said(format!("painted: {}", cx.text())))
+    });
+    let server = World::new(vec![paints]).serve().await;
+    let task = server.begin(Part::text("paint the fence, then paint the door")).await;
+    let ended = server.ended(&task).await;
+    completed(&ended);
+    assert!(
+        result(&ended).contains("painted: paint the door\n\npainted: paint the fence"),
+        "{}",
+        result(&ended)
+    );
+    let task = server.begin(Part::text("sing a song")).await;
+    let ended = server.ended(&task).await;
+    assert_eq!(ended.state, State::Rejected);
+    assert!(said(&ended).contains("nobody here fits"), "{}", said(&ended));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_makes_the_plan_and_is_asked_once_more_where_it_is_wrong() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let planner = does("planner", "plan", move |cx: TaskContext| {
+        let n = counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let good = "Here you are:\n```json\n{\"tasks\": [{\"id\": \"a\", \"agent\": \"painter\", \"input\": \"{{ request }}\"}]}\n```";
+            match n {
+                // The second question tells what was wrong with the first answer.
+                1 => {
+                    let told = cx.text().contains("there is no agent \"paitner\"; is \"painter\" meant?");
+                    Ok(if told { Outcome::said(good) } else { Outcome::failed("not told") })
+                }
+                _ => Ok(Outcome::said(good.replace("painter", "paitner"))),
+            }
+        }
+    });
+    let paints = does("painter", "paint", async |cx: TaskContext| {
+        Ok(Outcome::said(format!("painted: {}", cx.text())))
+    });
+    let server = World::new(vec![planner, paints]).serve().await;
+    let task = server.begin(Part::data(json!({ "request": "the fence", "by": "planner" }))).await;
+    let ended = server.ended(&task).await;
+    completed(&ended);
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    assert!(result(&ended).contains("painted: the fence"), "{}", result(&ended));
+    // Wrong twice is the end of it.
+    let task =
+        server.begin(Part::data(json!({ "request": "the fence", "by": "planner", "make": true }))).await;
+    let ended = server.ended(&task).await;
+    assert_eq!((ended.state, asked.load(Ordering::SeqCst)), (State::Rejected, 4));
+    assert!(
+        said(&ended).starts_with("what was made is not a valid plan:\ntask a, agent"),
+        "{}",
+        said(&ended)
+    );
+    let task = server.begin(Part::data(json!({ "request": "x", "by": "planer" }))).await;
+    assert_eq!(said(&*server.ended(&task).await), "by: there is no agent \"planer\"; is \"planner\" meant?");
+}

@@ -1,0 +1,231 @@
+//! `nuncio chat`: talks to many servers from one terminal, whatever protocol they speak.
+//!
+//! `command` and `arguments` read what is typed, `session` does it; `servers` and `follower` keep in touch with
+//! servers and runs, `book` keeps what leads back to runs; `draw` says how things look, `screen` and `input` are the
+//! terminal.
+
+mod above;
+mod arguments;
+mod book;
+mod command;
+mod commands;
+mod complete;
+mod connecting;
+mod draw;
+mod follower;
+mod input;
+mod questions;
+mod sampling;
+mod screen;
+mod servers;
+mod session;
+mod words;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io::{IsTerminal as _, stdin, stdout},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use clap::Args;
+use nuncio_client::model::{Model, ModelOptions};
+use nuncio_engine::Level;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, watch},
+};
+
+use self::{
+    above::Above,
+    book::Book,
+    connecting::Place,
+    draw::{Shown, level_name},
+    input::Input,
+    sampling::{Policy, Sampling},
+    screen::Screen,
+    servers::Server,
+    session::{Inbox, NEWS, Session},
+};
+use super::{error::CliError, local_server, output::Format};
+use crate::{config::LogFormat, logs};
+
+/// All levels, lowest first.
+const LEVELS: [Level; 8] = [
+    Level::Debug,
+    Level::Info,
+    Level::Notice,
+    Level::Warning,
+    Level::Error,
+    Level::Critical,
+    Level::Alert,
+    Level::Emergency,
+];
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// A server: its URL (A2A or MCP), or the command that starts it (MCP). NAME=URL gives it a name. Repeatable.
+    /// Default: the local one
+    #[arg(short = 's', long = "server", value_name = "URL|COMMAND")]
+    servers: Vec<String>,
+    /// The data folder of the local server. Default: as `nuncio serve` here would have it
+    #[arg(long, value_name = "DIR", conflicts_with = "servers")]
+    data: Option<PathBuf>,
+    /// Do this one command, and end
+    #[arg(short = 'c', long = "command", value_name = "COMMAND")]
+    command: Option<String>,
+    /// Who answers when a server wants a model to write something
+    #[arg(long, default_value = "ask", value_name = "POLICY")]
+    sampling: Policy,
+    /// A model for that: the address before /chat/completions of an OpenAI-compatible API. Default: sparc.model-url
+    #[arg(long, env = "NUNCIO_CHAT_MODEL_URL", value_name = "URL", requires = "model_name")]
+    model_url: Option<String>,
+    /// The name of that model
+    #[arg(long, env = "NUNCIO_CHAT_MODEL_NAME", value_name = "NAME", requires = "model_url")]
+    model_name: Option<String>,
+    /// The environment variable that holds the key for that model
+    #[arg(long, env = "NUNCIO_CHAT_MODEL_KEY_VARIABLE", value_name = "NAME")]
+    model_key_variable: Option<String>,
+    /// From which level on log lines are shown
+    #[arg(long, default_value = "info", value_name = "LEVEL", value_parser = level)]
+    log: Level,
+    /// Where what leads back to runs is kept. Default: nuncio/chat in $XDG_STATE_HOME, or in ~/.local/state
+    #[arg(long, env = "NUNCIO_CHAT_STATE", value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// A bearer token for servers with a URL. Others on this machine can see flags: better set A2ACLI_BEARER
+    #[arg(long, env = "A2ACLI_BEARER", hide_env_values = true, value_name = "TOKEN")]
+    bearer: Option<String>,
+    /// Log to the standard error what is exchanged with the servers, without credentials
+    #[arg(long, env = "A2ACLI_DEBUG")]
+    debug: bool,
+    /// The form of the output: with json one object a line, for everything that happens
+    #[arg(
+        short = 'o',
+        long = "output",
+        env = "A2ACLI_OUTPUT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    pub(crate) format: Format,
+}
+
+impl Flags {
+    pub(crate) async fn run(self) -> Result<ExitCode, CliError> {
+        let filter = if self.debug { "warn,nuncio_client=debug" } else { "error" };
+        logs::start(filter, LogFormat::Text, &Arc::default());
+        let state = self.state.clone().map_or_else(default_state, Ok)?;
+        let is_one = self.command.is_some();
+        let is_terminal =
+            stdin().is_terminal() && stdout().is_terminal() && self.format == Format::Text && !is_one;
+        let places = match &self.servers[..] {
+            [] => vec![Place::local(self.data.clone())],
+            servers => servers
+                .iter()
+                .map(|text| Place::parse(text))
+                .collect::<Result<_, _>>()
+                .map_err(CliError::Usage)?,
+        };
+        let (mut screen, input) = self.terminal(is_terminal, &state)?;
+        let (tell_servers, servers_news) = mpsc::channel(NEWS);
+        let (tell, runs_news) = mpsc::channel(NEWS);
+        let (mut servers, mut books, mut taken) = (vec![], vec![], BTreeSet::new());
+        for (number, place) in places.iter().enumerate() {
+            let authorizer = place.authorizer(self.bearer.as_deref());
+            let caller = place.caller(self.bearer.as_deref());
+            let (book, remarks) = Book::open(&state, &place.key(), &caller)
+                .map_err(|error| CliError::Usage(format!("{error}; --state names another folder")))?;
+            remarks.iter().for_each(|remark| screen.show(&Shown::Wrong(remark), false));
+            books.push(book);
+            let dial = place.dial(authorizer.clone());
+            servers.push(Server {
+                name: place.name(&mut taken),
+                peer: watch::Sender::new(None),
+                offers: vec![],
+                away: None,
+                known: false,
+                _touch: servers::keep(number, dial, place.is_url(), tell_servers.clone()),
+                at: place.clone(),
+                authorizer,
+            });
+        }
+        let mut session = Session {
+            servers,
+            books,
+            runs: BTreeMap::new(),
+            questions: VecDeque::new(),
+            screen,
+            input,
+            sampling: Sampling { policy: self.sampling, model: self.model()? },
+            interrupts: signal(SignalKind::interrupt()).map_err(CliError::Runtime)?,
+            news: Inbox { servers: servers_news, runs: runs_news, tell },
+            watched: BTreeSet::new(),
+            asking: None,
+            failed: false,
+            resumes: !is_one,
+            tasks: vec![],
+        };
+        let well = session.run().await;
+        session.close().await;
+        Ok(if well || is_terminal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn terminal(&self, is_terminal: bool, state: &std::path::Path) -> Result<(Screen, Input), CliError> {
+        if is_terminal {
+            let no = |error: &dyn std::fmt::Display| {
+                CliError::Usage(format!("{}: {error}; --state names another folder", state.display()))
+            };
+            book::private_folder(state).map_err(|error| no(&error))?;
+            let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+            let colour = set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
+            // A terminal that cannot be edited on is read line by line.
+            let above = Above::default();
+            return Ok(match Input::terminal(state.join("history"), above.clone()) {
+                Ok(input) => (Screen::terminal(self.log, colour, above), input),
+                Err(_) => (Screen::plain(self.log), Input::plain()),
+            });
+        }
+        let screen =
+            if self.format == Format::Json { Screen::json(self.log) } else { Screen::plain(self.log) };
+        let input = match &self.command {
+            Some(command) => Input::after(command.clone()),
+            None => Input::plain(),
+        };
+        Ok((screen, input))
+    }
+
+    /// The model that writes for servers, if there is one.
+    fn model(&self) -> Result<Option<(Model, String)>, CliError> {
+        let configured = local_server::configured().flows.sparc.model;
+        let (url, name, variable) = match (&self.model_url, &self.model_name, configured) {
+            (Some(url), Some(name), _) => (url.clone(), name.clone(), self.model_key_variable.clone()),
+            (_, _, Some(model)) => (model.url, model.name, model.key_variable),
+            _ => return Ok(None),
+        };
+        let mut options = ModelOptions::new(url, &name);
+        options.key = variable.and_then(|variable| std::env::var(variable).ok());
+        let model = Model::new(&options).map_err(|error| CliError::Usage(format!("--model-url: {error}")))?;
+        Ok(Some((model, name)))
+    }
+}
+
+fn default_state() -> Result<PathBuf, CliError> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    let state = state.ok_or_else(|| {
+        CliError::Usage("neither XDG_STATE_HOME nor HOME is set: --state names a folder".to_owned())
+    })?;
+    Ok(state.join("nuncio").join("chat"))
+}
+
+/// The names of the levels, lowest first.
+fn levels() -> impl Iterator<Item = &'static str> {
+    LEVELS.into_iter().map(level_name)
+}
+
+fn level(text: &str) -> Result<Level, String> {
+    let found = LEVELS.into_iter().find(|level| level_name(*level) == text.to_lowercase());
+    found.ok_or_else(|| {
+        format!("there is no level {text}: one of {}", levels().collect::<Vec<_>>().join(", "))
+    })
+}

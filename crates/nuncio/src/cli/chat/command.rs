@@ -1,0 +1,157 @@
+//! What a line asks for: one of the commands, or a call of something that a server offers.
+
+use super::words::words;
+
+/// What can be typed, with its short forms and what it does. The order is that of `help`.
+pub(super) const COMMANDS: &[(&str, &[&str], &str, &str)] = &[
+    ("list", &["l"], "", "what the servers offer"),
+    ("help", &["h", "?"], "[NAME]", "the commands, or all about one command or offer"),
+    ("call", &[], "NAME …", "call an offer, also one that is named like a command"),
+    ("agents", &[], "", "the servers, and how they are"),
+    ("tasks", &[], "", "the tasks that the servers know"),
+    ("runs", &[], "", "what goes on here, and what was left going on"),
+    ("attach", &["fg"], "ID", "come back to a run, or to a task of a server"),
+    ("answer", &[], "[RUN]", "answer what a run asks"),
+    ("cancel", &[], "ID", "stop a run, or a task of a server"),
+    ("resume", &[], "", "come back to everything that was left going on"),
+    ("memory", &[], "get|set|list|search …", "the server's memory bank"),
+    ("log", &[], "[LEVEL]", "from which level on log lines are shown"),
+    ("clean-tokens", &["clean"], "", "forget what leads back to runs"),
+    ("quit", &["exit", "q"], "", "leave; what goes on is taken up at the next start"),
+];
+
+/// What a line asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Command {
+    /// An empty line.
+    Nothing,
+    List,
+    Help(Option<String>),
+    Agents,
+    Tasks,
+    Runs,
+    Attach(String),
+    Answer(Option<String>),
+    Cancel(String),
+    Resume,
+    Memory(Vec<String>),
+    Log(Option<String>),
+    Clean,
+    Quit,
+    Call(Wanted),
+}
+
+/// A call, as it was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// What to call: a name, or `server/name`.
+    pub(super) name: String,
+    /// What stands behind it.
+    pub(super) rest: String,
+    /// Whether the prompt comes back at once.
+    pub(super) background: bool,
+}
+
+/// Reads a line. What is no command is the name of an offer; whether there is one is not known here.
+pub(super) fn parse(line: &str) -> Result<Command, String> {
+    let line = line.trim();
+    let words: Vec<String> = words(line).into_iter().map(|word| word.text).collect();
+    let Some(first) = words.first() else { return Ok(Command::Nothing) };
+    let rest = &words[1..];
+    let name = COMMANDS.iter().find(|(name, short, ..)| name == first || short.contains(&&**first));
+    let Some((name, _, usage, _)) = name else { return Ok(Command::Call(call(line))) };
+    let none = |command: Command| match rest {
+        [] => Ok(command),
+        _ => Err(format!("{name} takes nothing behind it; `call {name}` calls an offer of that name")),
+    };
+    let one = || match rest {
+        [one] => Ok(one.clone()),
+        _ => Err(format!("{name} {usage}: one word is wanted")),
+    };
+    let at_most_one = || match rest {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        _ => Err(format!("{name} {usage}: at most one word is wanted")),
+    };
+    match *name {
+        "list" => none(Command::List),
+        "help" => at_most_one().map(Command::Help),
+        "agents" => none(Command::Agents),
+        "tasks" => none(Command::Tasks),
+        "runs" => none(Command::Runs),
+        "attach" => one().map(Command::Attach),
+        "answer" => at_most_one().map(Command::Answer),
+        "cancel" => one().map(Command::Cancel),
+        "resume" => none(Command::Resume),
+        "memory" => Ok(Command::Memory(rest.to_vec())),
+        "log" => at_most_one().map(Command::Log),
+        "clean-tokens" => none(Command::Clean),
+        "quit" => none(Command::Quit),
+        _ => match line[first.len()..].trim_start() {
+            "" => Err("call NAME …: the name of an offer is missing".to_owned()),
+            rest => Ok(Command::Call(call(rest))),
+        },
+    }
+}
+
+fn call(line: &str) -> Wanted {
+    let (line, background) = match line.strip_suffix('&') {
+        Some(before) => (before.trim_end(), true),
+        None => (line, false),
+    };
+    let end = line.find(char::is_whitespace).unwrap_or(line.len());
+    Wanted { name: line[..end].to_owned(), rest: line[end..].trim().to_owned(), background }
+}
+
+/// The name that was probably meant.
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    /// How alike two names must be, from 0 to 1.
+    const ALIKE: f64 = 0.6;
+    let score = |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
+    let best = known.map(|known| (score(known), known)).max_by(|(one, _), (other, _)| one.total_cmp(other));
+    best.filter(|(score, _)| *score >= ALIKE).map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn called(name: &str, rest: &str, background: bool) -> Command {
+        Command::Call(Wanted { name: name.into(), rest: rest.into(), background })
+    }
+
+    #[test]
+    fn a_line_is_a_command_or_a_call() {
+        let check = |line: &str, expected: Command| assert_eq!(parse(line), Ok(expected), "{line}");
+        check("  ", Command::Nothing);
+        check("l", Command::List);
+        check("help travel_agent", Command::Help(Some("travel_agent".into())));
+        check("clean", Command::Clean);
+        check("q", Command::Quit);
+        check("attach 3", Command::Attach("3".into()));
+        check("memory set notes 'a b'", Command::Memory(vec!["set".into(), "notes".into(), "a b".into()]));
+        check("travel_agent destination='New York'", called("travel_agent", "destination='New York'", false));
+        check("long_running_agent {} &", called("long_running_agent", "{}", true));
+        check("call list x=1", called("list", "x=1", false));
+        check("local/list", called("local/list", "", false));
+    }
+
+    #[test]
+    fn a_command_says_what_it_takes() {
+        let check = |line: &str| assert!(parse(line).is_err(), "{line}");
+        check("list everything");
+        check("attach");
+        check("attach 1 2");
+        check("call");
+    }
+
+    #[test]
+    fn a_typo_is_understood() {
+        let known = ["travel_agent", "research_agent", "list", "quit"];
+        let check =
+            |name: &str, expected: Option<&str>| assert_eq!(nearest(name, known.into_iter()), expected);
+        check("travel_agnt", Some("travel_agent"));
+        check("lits", Some("list"));
+        check("zzz", None);
+    }
+}

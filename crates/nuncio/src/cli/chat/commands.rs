@@ -1,0 +1,486 @@
+//! What the commands do that call nothing: they tell what is there and what goes on, and come back to it.
+
+use std::collections::BTreeSet;
+
+use nuncio_client::{
+    a2a::{A2aClient, CardReference, Credentials, HttpOptions, Preference, fetch_card},
+    mcp::{ToolClient, ToolOptions},
+    peer::{Offer, Protocol},
+};
+use nuncio_engine::{Message, Role, State};
+use nuncio_wire::a2a::List;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::{
+    arguments::shape,
+    book::Kept,
+    command::COMMANDS,
+    draw::{Shown, level_name, measure},
+    follower::Start,
+    servers::{self, Server},
+    session::{Run, Session},
+};
+use crate::cli::{
+    form::fields,
+    table::Table,
+    text::{plain, state_name},
+};
+
+/// Tasks that are listed of a server.
+const LISTED: usize = 20;
+/// What of a description is told in a list.
+const SHORT: usize = 60;
+
+impl Session {
+    fn tell(&mut self, text: String, data: Value) {
+        self.failed = false;
+        self.screen.show(&Shown::Answer { text, data }, false);
+    }
+
+    /// `list`
+    pub(super) fn list(&mut self) {
+        let mut table = Table::new(&["NAME", "SERVER", "ARGUMENTS", "ABOUT"]);
+        let mut listed = vec![];
+        for (name, server, offer) in servers::names(&self.servers) {
+            let server = &self.servers[server];
+            table.row([name.clone(), server.name.clone(), takes(offer), short(&offer.description)]);
+            listed.push(json!({
+                "name": name,
+                "server": server.name,
+                "description": offer.description,
+                "inputSchema": offer.input_schema,
+            }));
+        }
+        let mut text = if table.is_empty() { "There is nothing to call.\n".to_owned() } else { table.show() };
+        for server in self.servers.iter().filter(|server| server.away.is_some()) {
+            text.push_str(&format!("{} is away.\n", plain(&server.name)));
+        }
+        self.tell(text, json!({ "event": "offers", "offers": listed }));
+    }
+
+    /// `help`
+    pub(super) fn help(&mut self, about: Option<&str>) {
+        let Some(name) = about else {
+            let mut text = String::from(
+                "An offer's name calls it: `NAME argument=value …`, `NAME {JSON}`, `NAME some text`, or `NAME` alone, which asks.\n`&` at the end gives the prompt back at once. Ctrl+C lets go of what runs; it goes on.\n\n",
+            );
+            let mut table = Table::new(&["COMMAND", "ALSO", "DOES"]);
+            for (name, also, usage, does) in COMMANDS {
+                table.row([
+                    format!("{name} {usage}").trim_end().to_owned(),
+                    also.join(", "),
+                    (*does).to_owned(),
+                ]);
+            }
+            text.push_str(&table.show());
+            text.push_str(
+                "\nAt a question: !n declines, !c cancels, ? or d tells more, Ctrl+C leaves it open.\n",
+            );
+            let commands: Vec<Value> = COMMANDS.iter().map(|(name, also, usage, does)| json!({ "name": name, "also": also, "usage": usage, "does": does })).collect();
+            return self.tell(text, json!({ "event": "help", "commands": commands }));
+        };
+        if let Some((name, also, usage, does)) =
+            COMMANDS.iter().find(|(known, also, ..)| *known == name || also.contains(&name))
+        {
+            let also = if also.is_empty() { String::new() } else { format!(" (also {})", also.join(", ")) };
+            let text = format!("{}{also}: {does}", format!("{name} {usage}").trim_end());
+            return self.tell(text, json!({ "event": "help", "name": name, "usage": usage, "does": does }));
+        }
+        match servers::find(&self.servers, name) {
+            Ok((server, offer)) => {
+                let text = about_offer(&self.servers[server], offer);
+                let data = json!({
+                    "event": "help",
+                    "name": offer.name,
+                    "server": self.servers[server].name,
+                    "description": offer.description,
+                    "inputSchema": offer.input_schema,
+                    "outputSchema": offer.output_schema,
+                });
+                self.tell(text, data);
+            }
+            Err(error) => self.not_found(name, &error),
+        }
+    }
+
+    /// `agents`
+    pub(super) async fn agents(&mut self) {
+        let mut table = Table::new(&["SERVER", "SPEAKS", "STATE", "OFFERS ", "ADDRESS"]);
+        let mut listed = vec![];
+        for server in &self.servers {
+            let peer = server.peer.borrow().clone();
+            let speaks = peer.as_ref().map_or("", |peer| match peer.protocol() {
+                Protocol::A2a => "A2A",
+                Protocol::Mcp => "MCP",
+            });
+            let state = match (&server.away, server.known) {
+                (None, true) => "up",
+                (None, false) => "not heard of yet",
+                (Some(_), _) => "away",
+            };
+            let address = peer.as_ref().map_or_else(|| server.at.shown(), |peer| peer.address());
+            let count = server.offers.len();
+            table.row([server.name.clone(), speaks.into(), state.into(), count.to_string(), address.clone()]);
+            listed.push(json!({ "server": server.name, "speaks": speaks, "state": state, "address": address, "why": server.away, "offers": count }));
+        }
+        self.tell(table.show(), json!({ "event": "servers", "servers": listed }));
+    }
+
+    /// `runs`
+    pub(super) fn list_runs(&mut self) {
+        let mut table = Table::new(&["RUN", "OFFER", "SERVER", "STATE", "TASK"]);
+        let mut listed = vec![];
+        for run in self.runs.values() {
+            let state = self.state_of(run);
+            let task = run.task.clone().unwrap_or_default();
+            table.row([
+                run.who.run.to_string(),
+                run.who.offer.clone(),
+                run.who.server.clone(),
+                state.clone(),
+                task,
+            ]);
+            listed.push(json!({ "run": run.who.run, "offer": run.who.offer, "server": run.who.server, "state": state, "task": run.task }));
+        }
+        for (server, book) in self.servers.iter().zip(&self.books) {
+            let unknown =
+                book.runs().iter().filter(|kept| self.runs.values().all(|run| run.id != kept.input.id));
+            for kept in unknown {
+                let task = kept.handle.as_ref().and_then(|handle| handle.task.clone());
+                table.row([
+                    "-".into(),
+                    kept.offer.clone(),
+                    server.name.clone(),
+                    "left going on".into(),
+                    task.clone().unwrap_or_default(),
+                ]);
+                listed.push(
+                    json!({ "offer": kept.offer, "server": server.name, "state": "left", "task": task }),
+                );
+            }
+        }
+        let text = if table.is_empty() { "Nothing goes on here.\n".to_owned() } else { table.show() };
+        self.tell(text, json!({ "event": "runs", "runs": listed }));
+    }
+
+    fn state_of(&self, run: &Run) -> String {
+        let asks = self.questions.iter().any(|(asking, _)| *asking == run.who.run);
+        match (&run.ended, &run.follower, &run.progress) {
+            (Some(state), ..) => state_name(*state).to_owned(),
+            (None, None, _) => "left going on".to_owned(),
+            (None, Some(_), _) if asks => "asks".to_owned(),
+            (None, Some(_), _) if run.is_waiting => "waits for the server".to_owned(),
+            (None, Some(_), Some(progress)) => measure(progress).trim_start().to_owned(),
+            (None, Some(_), None) => "working".to_owned(),
+        }
+    }
+
+    /// `attach`: comes back to a run, or to a task. Whether it was left by Ctrl+C.
+    pub(super) async fn attach(&mut self, id: &str) -> bool {
+        let is_meant = |run: &&Run| run.who.run.to_string() == id || run.task.as_deref() == Some(id);
+        let Some(run) = self.runs.values().find(is_meant) else { return self.attach_task(id, None).await };
+        let (number, server, task) = (run.who.run, run.server, run.task.clone());
+        if run.follower.is_none() {
+            let kept = self.books[server].runs().iter().find(|kept| kept.input.id == run.id).cloned();
+            let handle = kept.as_ref().and_then(|kept| kept.handle.clone());
+            match (run.ended, kept.zip(handle), task) {
+                (_, Some((kept, handle)), _) => {
+                    self.follow(server, &kept, Start::Resume(handle), Some(number));
+                }
+
+                (None, None, Some(task)) => return self.attach_task(&task, Some(number)).await,
+                (Some(_), None, _) | (None, None, None) => {
+                    self.wrong(&format!("run {number} is over: there is nothing to come back to"));
+                    return false;
+                }
+            }
+        }
+        self.watch(BTreeSet::from([number])).await
+    }
+
+    /// Follows a task that somebody else began, or this caller elsewhere. It is nothing that this program called, so
+    /// that the next start does not come back to it.
+    async fn attach_task(&mut self, id: &str, number: Option<u32>) -> bool {
+        let mut why = vec![];
+        for server in 0..self.servers.len() {
+            let found = self.servers[server].find_task(id).await;
+            match found {
+                Ok((peer, handle)) => {
+                    let input = Message::of(Uuid::now_v7().to_string(), Role::User, vec![]);
+                    // Which of several agents it belongs to is not said.
+                    let offer = if self.servers[server].offers.len() == 1 {
+                        handle.offer.clone()
+                    } else {
+                        "task".into()
+                    };
+                    let kept = Kept { offer, input, handle: Some(handle.clone()), begun: 0 };
+                    let (_, peer) = watch::channel(Some(peer));
+                    let run = self.follow_on(peer, server, &kept, Start::Resume(handle), number);
+                    return self.watch(BTreeSet::from([run])).await;
+                }
+                Err(error) => why.push(format!("{}: {error}", self.servers[server].name)),
+            }
+        }
+        self.wrong(&format!("there is no run and no task {id} here. {}", why.join("; ")));
+        false
+    }
+
+    /// `answer`: comes back to a run that asks. Whether it was left by Ctrl+C.
+    pub(super) async fn answer(&mut self, run: Option<&str>) -> bool {
+        let asks = |asking: u32| run.is_none_or(|run| asking.to_string() == run);
+        let Some(at) = self.questions.iter().position(|(asking, _)| asks(*asking)) else {
+            self.wrong("nothing is asked");
+            return false;
+        };
+        if let Some(question) = self.questions.remove(at) {
+            self.questions.push_front(question.clone());
+            let who = self.runs.get(&question.0).map(|run| run.who.clone());
+            if let Some(who) = who {
+                let asks = super::draw::Event::Asks(&question.1);
+                self.screen.show(&Shown::Run(&who, asks), true);
+            }
+            return self.watch(BTreeSet::from([question.0])).await;
+        }
+        false
+    }
+
+    /// `cancel`
+    pub(super) async fn cancel(&mut self, id: &str) {
+        let known =
+            self.runs.values().find(|run| run.who.run.to_string() == id || run.task.as_deref() == Some(id));
+        if let Some(run) = known {
+            let (number, task, server) = (run.who.run, run.task.clone(), run.server);
+            match (&run.follower, task, run.ended) {
+                (_, _, Some(_)) => self.wrong(&format!("run {number} is over already")),
+                (Some(follower), ..) => {
+                    follower.cancel();
+                    self.failed = false;
+                    self.watch(BTreeSet::from([number])).await;
+                    // A run that was canceled as it was wanted is no failure.
+                    self.failed = self.runs.get(&number).is_none_or(|run| run.ended != Some(State::Canceled));
+                }
+                (None, Some(task), None) => self.cancel_task(&task, Some(server)).await,
+                (None, None, None) => {
+                    self.wrong(&format!("`attach {number}` first: the server gave the run no id"));
+                }
+            }
+            return;
+        }
+        self.cancel_task(id, None).await;
+    }
+
+    async fn cancel_task(&mut self, task: &str, only: Option<usize>) {
+        let mut why = vec![];
+        for number in 0..self.servers.len() {
+            if only.is_some_and(|only| only != number) {
+                continue;
+            }
+            let name = self.servers[number].name.clone();
+            let canceled = match client(&self.servers[number]).await {
+                Ok(client) => client.cancel(task).await.map_err(|error| error.to_string()),
+                Err(error) => Err(error),
+            };
+            match canceled {
+                Ok(seen) => {
+                    let state = state_name(seen.value.state);
+                    let data = json!({ "event": "task", "task": task, "server": name, "state": state });
+                    return self.tell(format!("Task {} is {state} on {name}.\n", plain(task)), data);
+                }
+                Err(error) => why.push(format!("{name}: {error}")),
+            }
+        }
+        self.wrong(&format!("task {task} was not canceled. {}", why.join("; ")));
+    }
+
+    /// `tasks`
+    pub(super) async fn list_tasks(&mut self) {
+        let mut table = Table::new(&["TASK", "SERVER", "STATE", "UPDATED"]);
+        let (mut listed, mut known, mut why) = (vec![], vec![], String::new());
+        for server in &self.servers {
+            let page = List { page_size: LISTED, ..List::default() };
+            let tasks = match client(server).await {
+                Ok(client) => client.list(page).await.map_err(|error| error.to_string()),
+                Err(error) => Err(error),
+            };
+            match tasks {
+                Ok(tasks) => {
+                    for task in tasks.value.tasks {
+                        let at = task.at.and_then(|at| jiff::Timestamp::from_millisecond(at.0).ok());
+                        let at = at.map(|at| at.to_string()).unwrap_or_default();
+                        let state = state_name(task.state);
+                        table.row([task.id.clone(), server.name.clone(), state.into(), at.clone()]);
+                        listed.push(
+                            json!({ "task": task.id, "server": server.name, "state": state, "updated": at }),
+                        );
+                        known.push(task.id);
+                    }
+                }
+                Err(error) => why.push_str(&format!("{}: {}\n", plain(&server.name), plain(&error))),
+            }
+        }
+        let text = if table.is_empty() {
+            format!("There are no tasks.\n{why}")
+        } else {
+            format!("{}{why}", table.show())
+        };
+        self.tasks = known;
+        self.tell(text, json!({ "event": "tasks", "tasks": listed }));
+    }
+
+    /// `memory`
+    pub(super) async fn memory(&mut self, words: &[String]) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (tool, arguments) = match words[..] {
+            ["get", namespace, key] => ("memory_get", json!({ "namespace": namespace, "key": key })),
+            ["set", namespace, key, ..] if words.len() > 3 => {
+                let text = words[3..].join(" ");
+                let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+                ("memory_store", json!({ "namespace": namespace, "key": key, "value": value }))
+            }
+            ["list"] => ("memory_list", json!({})),
+            ["list", namespace] => ("memory_list", json!({ "namespace": namespace })),
+            ["search", namespace, pattern] => {
+                ("memory_search", json!({ "namespace": namespace, "pattern": pattern }))
+            }
+            _ => {
+                return self.wrong(
+                    "memory get NS KEY, memory set NS KEY VALUE, memory list [NS], memory search NS PATTERN",
+                );
+            }
+        };
+        let mut why = vec![];
+        for number in 0..self.servers.len() {
+            let name = self.servers[number].name.clone();
+            match tools(&self.servers[number]).await {
+                Ok(tools) => match tools.call(tool, arguments.clone()).await {
+                    Ok(called) => {
+                        let answer = called.structured.unwrap_or_else(|| json!({ "text": called.text }));
+                        let data = json!({ "event": "memory", "server": name, "answer": answer });
+                        return self.tell(memory_text(tool, &answer), data);
+                    }
+                    Err(error) => why.push(format!("{name}: {error}")),
+                },
+                Err(error) => why.push(format!("{name}: {error}")),
+            }
+        }
+        self.wrong(&why.join("; "));
+    }
+
+    /// `log`
+    pub(super) fn log(&mut self, level: Option<&str>) {
+        match level.map(super::level) {
+            None => {
+                let level = level_name(self.screen.level);
+                self.tell(
+                    format!("Log lines are shown from {level} on.\n"),
+                    json!({ "event": "log-level", "level": level }),
+                );
+            }
+            Some(Ok(level)) => {
+                self.screen.level = level;
+                self.tell(String::new(), json!({ "event": "log-level", "level": level }));
+            }
+            Some(Err(why)) => self.wrong(&why),
+        }
+    }
+
+    /// `clean-tokens`
+    pub(super) fn clean(&mut self) {
+        let mut count = 0;
+        for number in 0..self.books.len() {
+            match self.books[number].clear() {
+                Ok(cleared) => count += cleared,
+                Err(error) => {
+                    return self.wrong(&format!("what leads back to runs cannot be forgotten: {error}"));
+                }
+            }
+        }
+        for run in self.runs.values_mut() {
+            run.kept = false;
+        }
+        let text = match count {
+            0 => "Nothing was kept.\n".to_owned(),
+            1 => "1 run is forgotten here; it goes on where it is.\n".to_owned(),
+            count => format!("{count} runs are forgotten here; they go on where they are.\n"),
+        };
+        self.tell(text, json!({ "event": "cleaned", "count": count }));
+    }
+}
+
+fn takes(offer: &Offer) -> String {
+    offer.input_schema.as_ref().map_or_else(|| "text".to_owned(), |schema| shape(&fields(schema)))
+}
+
+fn short(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(SHORT) {
+        Some((at, _)) => format!("{}…", line[..at].trim_end()),
+        None => line.to_owned(),
+    }
+}
+
+/// All about an offer.
+fn about_offer(server: &Server, offer: &Offer) -> String {
+    let mut text =
+        format!("{} on {}\n", plain(offer.title.as_deref().unwrap_or(&offer.name)), plain(&server.name));
+    text.push_str(&format!("  {}\n", plain(&offer.description)));
+    match &offer.input_schema {
+        None => text.push_str("\nTakes a text.\n"),
+        Some(schema) => {
+            text.push_str("\nArguments:\n");
+            for field in fields(schema) {
+                text.push_str(&format!("  {}\n", field.prompt().trim_end_matches([':', ' '])));
+            }
+            let schema = serde_json::to_string_pretty(schema).unwrap_or_default();
+            text.push_str(&format!("\nSchema:\n{}\n", plain(&schema)));
+        }
+    }
+    for skill in offer.skills.iter().filter(|skill| skill.id != offer.name) {
+        text.push_str(&format!("\nSkill {}: {}\n", plain(&skill.name), plain(&skill.description)));
+        for example in &skill.examples {
+            text.push_str(&format!("  such as: {}\n", plain(example)));
+        }
+    }
+    text
+}
+
+fn memory_text(tool: &str, answer: &Value) -> String {
+    let pretty = |value: &Value| match value {
+        Value::String(text) => plain(text),
+        other => plain(&serde_json::to_string_pretty(other).unwrap_or_default()),
+    };
+    let names = |list: &Value, member: &str| -> String {
+        let name =
+            |one: &Value| one[member].as_str().or(one.as_str()).map(|name| format!("{}\n", plain(name)));
+        list.as_array().into_iter().flatten().filter_map(name).collect()
+    };
+    match tool {
+        "memory_get" => pretty(&answer["value"]),
+        "memory_store" => format!("kept, at version {}", pretty(&answer["version"])),
+        "memory_list" if answer.get("namespaces").is_some() => names(&answer["namespaces"], "name"),
+        "memory_list" => names(&answer["keys"], "key"),
+        "memory_search" => names(&answer["results"], "key"),
+        _ => pretty(answer),
+    }
+}
+
+/// A client of the tasks of a server.
+async fn client(server: &Server) -> Result<A2aClient, String> {
+    let base = server.at.base().ok_or("a program keeps no tasks that could be listed")?;
+    let (at, http) =
+        (CardReference::parse(&base).map_err(|error| error.to_string())?, HttpOptions::default());
+    let card = fetch_card(&at, &http).await.map_err(|error| error.to_string())?.value;
+    let bearer = server.token().await;
+    let credentials = Credentials { bearer, ..Credentials::default() };
+    A2aClient::new(&card, &Preference::default(), &credentials, &http).map_err(|error| error.to_string())
+}
+
+/// A client of the tools of a server.
+async fn tools(server: &Server) -> Result<ToolClient, String> {
+    let base = server.at.base().ok_or("a program has no memory bank")?;
+    let bearer = server.token().await;
+    let options = ToolOptions { bearer, ..ToolOptions::default() };
+    ToolClient::new(&format!("{base}/mcp"), options).map_err(|error| error.to_string())
+}

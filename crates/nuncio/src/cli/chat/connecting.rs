@@ -1,0 +1,272 @@
+//! Which servers are meant: what `--server` says, who we are to them, and how to get there.
+
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use nuncio::data_dir::Published;
+use nuncio_client::{
+    auth::{Authorizer, Bearer},
+    peer::{self, Connect, PeerError, Program, Protocol},
+};
+use nuncio_wire::mcp::Version;
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::{servers::Dial, words::words};
+use crate::{cli::local_server, config::Config};
+
+/// A server, as it was named.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    /// The one that holds a data folder. Where it is stands there, and may change.
+    Local(PathBuf),
+    /// At an address.
+    Url { name: Option<String>, url: Url },
+    /// A program to start.
+    Command(Vec<String>),
+}
+
+impl Place {
+    /// The local server.
+    pub(super) fn local(data: Option<PathBuf>) -> Self {
+        let data = local_server::configured_for(data).data;
+        Self::Local(data.canonicalize().unwrap_or(data))
+    }
+
+    /// Reads what `--server` says.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("--server {text:?}: {why}");
+        let (name, rest) = match text.split_once('=') {
+            Some((name, rest)) if is_name(name) && is_url(rest) => (Some(name.to_owned()), rest),
+            _ => (None, text),
+        };
+        if is_url(rest) {
+            let url = Url::parse(rest).map_err(|error| wrong(&error.to_string()))?;
+            if url.host().is_none() {
+                return Err(wrong("expected an address such as http://127.0.0.1:8080"));
+            }
+            if !url.username().is_empty() || url.password().is_some() {
+                return Err(wrong("credentials do not belong into an address: set A2ACLI_BEARER"));
+            }
+            return Ok(Self::Url { name, url });
+        }
+        let command: Vec<String> = words(text).into_iter().map(|word| word.text).collect();
+        if command.is_empty() {
+            return Err(wrong("expected a URL, or a command"));
+        }
+        if let [word] = &command[..]
+            && word.contains("://")
+        {
+            return Err(wrong("expected http://… or https://…"));
+        }
+        Ok(Self::Command(command))
+    }
+
+    /// What the server is known by, also at the next start.
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Local(data) => format!("folder {}", data.display()),
+            Self::Url { url, .. } => url.to_string(),
+            Self::Command(command) => format!("command {}", command.join("\u{1f}")),
+        }
+    }
+
+    /// For people.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Local(data) => format!("the server of {}", data.display()),
+            Self::Url { url, .. } => url.to_string(),
+            Self::Command(command) => command.join(" "),
+        }
+    }
+
+    /// A short name that nobody has yet.
+    pub(super) fn name(&self, taken: &mut BTreeSet<String>) -> String {
+        let name = match self {
+            Self::Local(_) => "local".to_owned(),
+            Self::Url { name: Some(name), .. } => name.clone(),
+            Self::Url { url, .. } => {
+                let host = url.host_str().unwrap_or_default();
+                url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+            }
+            Self::Command(command) => {
+                // What a program that starts others starts, rather than that program.
+                let starts = |word: &&String| {
+                    !word.starts_with('-')
+                        && !matches!(&***word, "npx" | "uvx" | "node" | "python" | "python3" | "env")
+                };
+                let word = command.iter().find(starts).or(command.first()).map_or("", |word| &**word);
+                let word = word.rsplit('/').next().unwrap_or(word);
+                word.split('@').next().filter(|word| !word.is_empty()).unwrap_or("command").to_owned()
+            }
+        };
+        let several = (2..).map(|number| format!("{name}-{number}"));
+        let free = std::iter::once(name.clone()).chain(several).find(|name| !taken.contains(name));
+        let name = free.unwrap_or(name);
+        taken.insert(name.clone());
+        name
+    }
+
+    /// Whether it is somewhere, rather than started.
+    pub(super) fn is_url(&self) -> bool {
+        !matches!(self, Self::Command(_))
+    }
+
+    /// Where it is, without the path of its MCP endpoint.
+    pub(super) fn base(&self) -> Option<String> {
+        match self {
+            Self::Local(data) => Some(address(data).trim_end_matches('/').to_owned()),
+            Self::Url { url, .. } => {
+                let text = url.as_str().trim_end_matches('/');
+                Some(text.strip_suffix("/mcp").unwrap_or(text).to_owned())
+            }
+            Self::Command(_) => None,
+        }
+    }
+
+    /// Who we are to it: a digest, which is all that is kept.
+    pub(super) fn caller(&self, bearer: Option<&str>) -> String {
+        match (self, bearer) {
+            (Self::Command(_), _) => "program".to_owned(),
+            (Self::Local(_), None) => "operator".to_owned(),
+            (_, None) => "nobody".to_owned(),
+            (_, Some(token)) => {
+                let digest = Sha256::digest(format!("nuncio chat caller\n{token}"));
+                digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+            }
+        }
+    }
+
+    /// What is shown to it.
+    pub(super) fn authorizer(&self, bearer: Option<&str>) -> Option<Arc<dyn Authorizer>> {
+        match (self, bearer) {
+            (Self::Command(_), _) => None,
+            (_, Some(token)) => Some(Arc::new(Bearer(token.to_owned()))),
+            (Self::Local(data), None) => Some(Arc::new(Operator(data.clone()))),
+            (Self::Url { url, .. }, None) => {
+                // The local server by its address is the local server still.
+                let data = local_server::configured().data;
+                let published = Url::parse(&Published::read(&data)?.url).ok()?;
+                (published.origin() == url.origin()).then(|| Arc::new(Operator(data)) as Arc<dyn Authorizer>)
+            }
+        }
+    }
+
+    /// How to get there.
+    pub(super) fn dial(&self, authorizer: Option<Arc<dyn Authorizer>>) -> Dial {
+        let place = self.clone();
+        Arc::new(move || {
+            let place = place.clone();
+            let mut options = Connect { authorizer: authorizer.clone(), ..Connect::default() };
+            Box::pin(async move {
+                let there = match place {
+                    // All that a server has is at its MCP endpoint: agents, questions to models, logs, tools.
+                    Self::Local(data) => {
+                        // In the last revision with sessions a call tells how far it is and what it logs, and is found
+                        // again by its stream; in the next one a task tells neither.
+                        options.protocol = Some(Protocol::Mcp);
+                        options.revision = Some(Version::V2025_11_25.name().to_owned());
+                        let text = format!("{}/mcp", address(&data));
+                        let no_url = |error: url::ParseError| PeerError::Unreachable {
+                            at: text.clone(),
+                            why: error.to_string(),
+                        };
+                        peer::Place::Url(Url::parse(&text).map_err(no_url)?)
+                    }
+                    Self::Url { url, .. } => peer::Place::Url(url),
+                    Self::Command(command) => {
+                        peer::Place::Command(Program { command, env: Default::default(), dir: None })
+                    }
+                };
+                peer::connect(&there, &options).await
+            })
+        })
+    }
+}
+
+/// Where the server of a data folder is, or would be.
+fn address(data: &std::path::Path) -> String {
+    Published::read(data)
+        .map_or_else(|| format!("http://{}", Config::default().listen), |published| published.url)
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+/// Shows what the operator of a data folder shows. It is another one after every start of the server.
+struct Operator(PathBuf);
+
+#[async_trait]
+impl Authorizer for Operator {
+    async fn token(&self, resource: &Url) -> Option<String> {
+        let published = Published::read(&self.0)?;
+        let here = Url::parse(&published.url).ok()?;
+        (here.origin() == resource.origin()).then_some(published.admin_token)
+    }
+
+    async fn challenged(&self, resource: &Url, status: u16, _: Option<&str>) -> Result<bool, String> {
+        let folder = self.0.display();
+        Err(format!(
+            "{resource} does not take the token that is in {folder} (HTTP {status}): is it the server of that folder?"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_an_address_or_a_command() {
+        let check = |text: &str, name: Option<&str>, shown: &str| {
+            let place = Place::parse(text).ok();
+            assert_eq!(
+                place.as_ref().map(|place| place.name(&mut BTreeSet::new())).as_deref(),
+                name,
+                "{text}"
+            );
+            assert_eq!(place.map(|place| place.shown()).unwrap_or_default(), shown, "{text}");
+        };
+        check("http://127.0.0.1:8080", Some("127.0.0.1:8080"), "http://127.0.0.1:8080/");
+        check("https://a.example/mcp", Some("a.example"), "https://a.example/mcp");
+        check("team=http://a.example/mcp", Some("team"), "http://a.example/mcp");
+        check(
+            "npx -y @modelcontextprotocol/server-everything",
+            Some("server-everything"),
+            "npx -y @modelcontextprotocol/server-everything",
+        );
+        check("python3 'my server.py'", Some("my server.py"), "python3 my server.py");
+        check("http://me:secret@a.example", None, "");
+        check("ftp://a.example", None, "");
+        check("", None, "");
+    }
+
+    #[test]
+    fn two_servers_have_two_names() {
+        let mut taken = BTreeSet::new();
+        let name = |taken: &mut BTreeSet<String>| Place::parse("http://a").unwrap().name(taken);
+        assert_eq!((name(&mut taken), name(&mut taken)), ("a".to_owned(), "a-2".to_owned()));
+    }
+
+    #[test]
+    fn callers_are_told_apart_and_not_known() {
+        let place = Place::parse("http://a").unwrap();
+        let (one, other) = (place.caller(Some("one")), place.caller(Some("other")));
+        assert_ne!(one, other);
+        assert_ne!(one, place.caller(None));
+        assert!(!one.contains("one"));
+    }
+
+    #[test]
+    fn the_base_is_the_server() {
+        let check =
+            |text: &str, base: &str| assert_eq!(Place::parse(text).unwrap().base().as_deref(), Some(base));
+        check("http://a:1/mcp", "http://a:1");
+        check("http://a:1/", "http://a:1");
+    }
+}

@@ -1,0 +1,261 @@
+//! One run: follows a call to its end, comes back to it when it was cut, and passes answers on.
+//!
+//! A server that is away is waited for as long as it takes. What was certainly not carried out is begun again; what
+//! may have been is begun again only where the message's id keeps it from being done twice.
+
+use std::{sync::Arc, time::Duration};
+
+use nuncio_client::peer::{Begin, Call, Ended, Handle, Happened, Peer, PeerError};
+use nuncio_engine::{
+    Answer,
+    content::Message,
+    event::{ArtifactChunk, LogLine, Progress},
+    question::Question,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+/// The first wait for a server that is away, and the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a question that was put again may be under way while its answer is.
+const CROSSING: Duration = Duration::from_secs(3);
+
+/// The peer that stands for a server now. None before it was reached for the first time.
+pub(super) type Current = watch::Receiver<Option<Arc<dyn Peer>>>;
+
+/// How a run starts.
+#[derive(Debug, Clone)]
+pub(super) enum Start {
+    /// By a call. `again`: it may be begun twice, and is done once.
+    Begin { begin: Begin, again: bool },
+    /// By what leads back to it.
+    Resume(Handle),
+}
+
+/// What there is to tell about a run.
+#[derive(Debug)]
+pub(super) enum News {
+    Kept(Handle),
+    Progress(Progress),
+    Log(LogLine),
+    Artifact(ArtifactChunk),
+    Said(Message),
+    Asks(Question),
+    Settled(String),
+    /// The server is away.
+    Waiting(String),
+    /// It is back.
+    Back,
+    /// What became of an answer.
+    Answered {
+        question: Question,
+        result: Result<(), PeerError>,
+    },
+    /// What became of a cancel.
+    Canceled(Result<(), PeerError>),
+    Ended(Ended),
+    /// It is followed no more. `kept`: another try later may find it.
+    Lost {
+        error: PeerError,
+        kept: bool,
+    },
+}
+
+enum Order {
+    Answer(Question, Answer),
+    Cancel,
+}
+
+/// Follows a run in the background until it is dropped.
+#[derive(Debug)]
+pub(super) struct Follower {
+    orders: mpsc::UnboundedSender<Order>,
+    task: JoinHandle<()>,
+}
+
+impl Follower {
+    /// Starts to follow on whatever peer stands for the server; what there is to tell goes to `tell`, under the run's
+    /// number.
+    pub(super) fn start(peer: Current, run: u32, start: Start, tell: mpsc::Sender<(u32, News)>) -> Self {
+        let (orders, wanted) = mpsc::unbounded_channel();
+        let following = Following { peer, run, tell, wanted, unsent: vec![], crossing: None };
+        Self { orders, task: tokio::spawn(following.run(start)) }
+    }
+
+    /// Answers a question.
+    pub(super) fn answer(&self, question: Question, answer: Answer) {
+        let _ = self.orders.send(Order::Answer(question, answer));
+    }
+
+    /// Stops the work.
+    pub(super) fn cancel(&self) {
+        let _ = self.orders.send(Order::Cancel);
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Following {
+    peer: Current,
+    run: u32,
+    tell: mpsc::Sender<(u32, News)>,
+    wanted: mpsc::UnboundedReceiver<Order>,
+    /// Answers that the server may not have: they are sent again when the same is asked again.
+    unsent: Vec<(Question, Answer)>,
+    /// Until when what is asked in the same words is the question that was answered, which crossed its answer.
+    crossing: Option<Instant>,
+}
+
+impl Following {
+    async fn run(mut self, start: Start) {
+        let (begin, again, mut handle) = match start {
+            Start::Begin { begin, again } => (Some(begin), again, None),
+            Start::Resume(handle) => (None, false, Some(handle)),
+        };
+        let mut wait = FIRST_WAIT;
+        let mut is_waiting = false;
+        loop {
+            let peer = self.peer.borrow_and_update().clone();
+            let called = match (peer, &handle, &begin) {
+                (None, ..) => Err(PeerError::Unreachable {
+                    at: "the server".into(),
+                    why: "it was not reached yet".into(),
+                }),
+                (Some(peer), Some(handle), _) => peer.resume(handle).await,
+                (Some(peer), None, Some(begin)) => peer.begin(begin.clone()).await,
+                (Some(_), None, None) => return,
+            };
+            let error = match called {
+                Ok(call) => {
+                    if std::mem::take(&mut is_waiting) {
+                        self.tell(News::Back).await;
+                    }
+                    let since = Instant::now();
+                    let Err(error) = self.through(call, &mut handle).await else { return };
+                    if since.elapsed() > LONGEST_WAIT {
+                        wait = FIRST_WAIT;
+                    }
+                    error
+                }
+                Err(error) => error,
+            };
+            // Without a way back it is not known whether the call arrived.
+            let goes_on =
+                error.is_passing() || (matches!(error, PeerError::Cut(_)) && (handle.is_some() || again));
+            if !goes_on {
+                let kept = matches!(error, PeerError::Unauthorized { .. });
+                return self.tell(News::Lost { error, kept }).await;
+            }
+            if !std::mem::replace(&mut is_waiting, true) {
+                self.tell(News::Waiting(error.to_string())).await;
+            }
+            self.pause(retry_after(&error).unwrap_or(wait)).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// Tells what happens in a call, until its end. An error: it was cut.
+    async fn through(&mut self, mut call: Call, handle: &mut Option<Handle>) -> Result<(), PeerError> {
+        let orders = call.orders();
+        loop {
+            let happened = tokio::select! {
+                happened = call.next() => happened?,
+                Some(order) = self.wanted.recv() => {
+                    let (orders, tell, run) = (orders.clone(), self.tell.clone(), self.run);
+                    if let Order::Answer(question, answer) = &order {
+                        self.unsent.retain(|(open, _)| open.id != question.id);
+                        self.unsent.push((question.clone(), answer.clone()));
+                        self.crossing = handle.is_some().then(|| Instant::now() + CROSSING);
+                    }
+                    // Beside what happens, so that neither waits for the other.
+                    tokio::spawn(async move {
+                        let news = match order {
+                            Order::Answer(question, answer) => {
+                                let result = orders.answer(&question.id, answer).await;
+                                News::Answered { question, result }
+                            }
+                            Order::Cancel => News::Canceled(orders.cancel().await),
+                        };
+                        let _ = tell.send((run, news)).await;
+                    });
+                    continue;
+                }
+            };
+            match happened {
+                Happened::Kept(now) => {
+                    *handle = Some(now.clone());
+                    self.tell(News::Kept(now)).await;
+                }
+                Happened::Progress(progress) => self.tell(News::Progress(progress)).await,
+                Happened::Log(line) => self.tell(News::Log(line)).await,
+                Happened::Artifact(chunk) => self.tell(News::Artifact(chunk)).await,
+                Happened::Said(message) => self.tell(News::Said(message)).await,
+                Happened::Asks(question) => match self.answered(&question) {
+                    Some(answer) => {
+                        let orders = orders.clone();
+                        // What became of it shows: the work goes on, or the same is asked once more.
+                        tokio::spawn(async move { orders.answer(&question.id, answer).await });
+                    }
+                    None => self.tell(News::Asks(question)).await,
+                },
+                Happened::Settled(question) => self.tell(News::Settled(question)).await,
+                Happened::Ended(ended) => {
+                    self.tell(News::Ended(ended)).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The answer that was given already. After a cut a question is put again, maybe under another id, and may cross
+    /// its answer on the way: such a one is taken for the same once, and for a moment only.
+    fn answered(&mut self, question: &Question) -> Option<Answer> {
+        let crosses = self.crossing.is_some_and(|until| Instant::now() < until);
+        let is_same = |asked: &Question| {
+            asked == question || (crosses && asked.text == question.text && asked.ask == question.ask)
+        };
+        let found = self.unsent.iter().find(|(asked, _)| is_same(asked)).map(|(_, answer)| answer.clone())?;
+        self.crossing = None;
+        Some(found)
+    }
+
+    /// Waits for a server that is away. What is ordered meanwhile cannot be passed on.
+    async fn pause(&mut self, wait: Duration) {
+        let until = Instant::now() + wait;
+        loop {
+            tokio::select! {
+                () = sleep(until.saturating_duration_since(Instant::now())) => return,
+                // The server is there again.
+                Ok(()) = self.peer.changed() => return,
+                Some(order) = self.wanted.recv() => match order {
+                    // It is sent when the same is asked again.
+                    Order::Answer(question, answer) => self.unsent.push((question, answer)),
+                    Order::Cancel => {
+                        let error = PeerError::Cut("the server is away: try again when it is back".into());
+                        self.tell(News::Canceled(Err(error))).await;
+                    }
+                },
+            }
+        }
+    }
+
+    async fn tell(&self, news: News) {
+        let _ = self.tell.send((self.run, news)).await;
+    }
+}
+
+fn retry_after(error: &PeerError) -> Option<Duration> {
+    match error {
+        PeerError::Busy { retry_after, .. } => retry_after.map(|after| after.min(LONGEST_WAIT)),
+        _ => None,
+    }
+}

@@ -1,0 +1,295 @@
+//! Asking whoever sits here what a run wants to know: a yes or no, a form field by field, a link to go to, a text
+//! that a model or a person writes.
+//!
+//! At every field `!n` declines and `!c` cancels; Ctrl+C leaves the question open and lets go of the run.
+
+use std::process::Stdio;
+
+use nuncio_engine::{
+    Answer,
+    question::{Ask, Question},
+};
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::{
+    arguments,
+    complete::Vocabulary,
+    draw::{Event, Shown, Who, details},
+    input::{Typed, Wanted},
+    session::Session,
+};
+use crate::cli::{
+    form::{Field, fields},
+    text::plain,
+};
+
+/// What became of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// It was answered, or needs no answer any more.
+    Done,
+    /// It stays open: nobody wants to answer now, or nobody is there.
+    Left,
+}
+
+/// What somebody did at a field.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Filled {
+    /// A value, or nothing where nothing is needed.
+    In(Option<Value>),
+    /// They want to know more.
+    Details,
+    Declined,
+    Canceled,
+    /// Ctrl+C, or the end of the input.
+    Left,
+}
+
+impl Session {
+    /// Asks one question, and sends what is answered.
+    pub(super) async fn ask(&mut self, run: u32, question: &Question) -> Asked {
+        let Some((who, task)) = self.runs.get(&run).map(|run| (run.who.clone(), run.task.clone())) else {
+            self.questions.retain(|(asking, _)| *asking != run);
+            return Asked::Done;
+        };
+        let answer = match &question.ask {
+            Ask::Form { schema } => self.ask_form(&who, task.as_deref(), question, schema).await,
+            Ask::Authorization { url } => self.ask_link(&who, task.as_deref(), question, url).await,
+            Ask::Sample { system, max_tokens } => {
+                self.ask_sample(&who, question, system.as_deref(), *max_tokens).await
+            }
+        };
+        let Some(answer) = answer else { return Asked::Left };
+        let is_open = |(asking, open): &(u32, Question)| *asking == run && open.id == question.id;
+        if !self.questions.iter().any(is_open) {
+            self.remark("it was not needed any more, so that the answer was not sent");
+            return Asked::Done;
+        }
+        self.questions.retain(|entry| !is_open(entry));
+        let how = match &answer {
+            Answer::Accept(_) => "answered",
+            Answer::Decline => "declined",
+            Answer::Cancel => "canceled",
+            Answer::Unavailable => "nobody was there to answer",
+        };
+        self.screen.show(&Shown::Run(&who, Event::Answered(&question.id, how)), true);
+        if let Some(follower) = self.runs.get(&run).and_then(|run| run.follower.as_ref()) {
+            follower.answer(question.clone(), answer);
+        }
+        Asked::Done
+    }
+
+    /// A form. One that wants a yes and nothing else that is needed is asked as one.
+    async fn ask_form(
+        &mut self,
+        who: &Who,
+        task: Option<&str>,
+        question: &Question,
+        schema: &Value,
+    ) -> Option<Answer> {
+        loop {
+            let mut content = Map::new();
+            let fields = fields(schema);
+            let confirmation = confirmation(&fields);
+            if let Some(confirm) = confirmation {
+                match self.confirm(confirm).await {
+                    Filled::In(_) => {
+                        drop(confirm.map(|field| content.insert(field.name.to_owned(), true.into())));
+                    }
+                    Filled::Details => {
+                        self.tell_details(who, task, question);
+                        continue;
+                    }
+                    ended => return answer_of(&ended),
+                }
+            }
+            let rest = fields
+                .iter()
+                .filter(|field| confirmation.flatten().is_none_or(|confirm| confirm.name != field.name));
+            let mut ended = None;
+            for field in rest {
+                match self.field(field, if confirmation.is_some() { "" } else { "; !n, !c, ?" }).await {
+                    Filled::In(value) => {
+                        drop(value.map(|value| content.insert(field.name.to_owned(), value)));
+                    }
+                    other => {
+                        ended = Some(other);
+                        break;
+                    }
+                }
+            }
+            match ended {
+                Some(Filled::Details) => self.tell_details(who, task, question),
+                Some(ended) => return answer_of(&ended),
+                None => match arguments::check(schema, &content) {
+                    Ok(()) => return Some(Answer::Accept(Value::Object(content))),
+                    Err(why) => {
+                        self.screen.show(&Shown::Wrong(&format!("as a whole it does not do: {why}")), true);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Yes or no.
+    async fn confirm(&mut self, field: Option<Field<'_>>) -> Filled {
+        let about = field.map_or_else(String::new, |field| {
+            let about = field.about().map(|about| format!(" ({})", plain(about))).unwrap_or_default();
+            format!("{}{about} ", plain(field.title()))
+        });
+        loop {
+            let prompt = format!("{about}[y, n, d for details, !c]: ");
+            match self.read(Wanted { prompt, ..Wanted::default() }).await {
+                Typed::Line(line) => match &*line.trim().to_lowercase() {
+                    "y" | "yes" | "true" => return Filled::In(None),
+                    "n" | "no" | "false" | "!n" => return Filled::Declined,
+                    "d" | "?" | "details" => return Filled::Details,
+                    "!c" | "c" => return Filled::Canceled,
+                    _ => self.screen.show(&Shown::Remark("y: yes, n: no, d: details, !c: cancel"), true),
+                },
+                Typed::Interrupted | Typed::End => return Filled::Left,
+            }
+        }
+    }
+
+    /// One field, until what is typed fits.
+    pub(super) async fn field(&mut self, field: &Field<'_>, more: &str) -> Filled {
+        let prompt = match field.prompt().strip_suffix("]: ") {
+            Some(before) => format!("{before}{more}]: "),
+            None if more.is_empty() => field.prompt(),
+            None => {
+                format!("{} [{}]: ", field.prompt().trim_end_matches(": "), more.trim_start_matches("; "))
+            }
+        };
+        let choices = match field.kind() {
+            "boolean" => vec!["y".to_owned(), "n".to_owned()],
+            _ => field.choices(),
+        };
+        loop {
+            let vocabulary = Vocabulary::Choices(choices.clone());
+            let line = match self.read(Wanted { prompt: prompt.clone(), vocabulary, command: false }).await {
+                Typed::Line(line) => line,
+                Typed::Interrupted | Typed::End => return Filled::Left,
+            };
+            match line.trim() {
+                "!n" => return Filled::Declined,
+                "!c" => return Filled::Canceled,
+                "?" | "!d" => return Filled::Details,
+                // What begins with `!` is written with two.
+                text => match field
+                    .read(text.strip_prefix('!').filter(|rest| rest.starts_with('!')).unwrap_or(text))
+                {
+                    Ok(value) => return Filled::In(value),
+                    Err(why) => self.screen.show(&Shown::Wrong(&format!("  {why}")), true),
+                },
+            }
+        }
+    }
+
+    /// A link to go to.
+    async fn ask_link(
+        &mut self,
+        who: &Who,
+        task: Option<&str>,
+        question: &Question,
+        url: &str,
+    ) -> Option<Answer> {
+        let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+        let host = host.unwrap_or_else(|| "no host that could be read".to_owned());
+        let shown = format!("  Host: {}\n  Link: {}", plain(&host), plain(url));
+        let data = json!({ "event": "link", "run": who.run, "host": host, "url": url });
+        self.screen.show(&Shown::Answer { text: shown, data }, true);
+        loop {
+            let prompt = "Open it? [y, n, d for details, o: I go there myself, !c]: ".to_owned();
+            let line = match self.read(Wanted { prompt, ..Wanted::default() }).await {
+                Typed::Line(line) => line.trim().to_lowercase(),
+                Typed::Interrupted | Typed::End => return None,
+            };
+            match &*line {
+                "y" | "yes" => {
+                    if !open(url) {
+                        self.remark("there is nothing here that opens links: open it yourself");
+                    }
+                    break;
+                }
+                "o" => break,
+                "n" | "no" | "!n" => return Some(Answer::Decline),
+                "c" | "!c" => return Some(Answer::Cancel),
+                "d" | "?" => self.tell_details(who, task, question),
+                _ => self.remark("y: open it, o: I open it myself, n: no, d: details, !c: cancel"),
+            }
+        }
+        let prompt = "Enter when you are done there [!n, !c]: ".to_owned();
+        match self.read(Wanted { prompt, ..Wanted::default() }).await {
+            Typed::Line(line) => Some(match line.trim() {
+                "!n" => Answer::Decline,
+                "!c" => Answer::Cancel,
+                _ => Answer::Accept(json!({})),
+            }),
+            Typed::Interrupted | Typed::End => None,
+        }
+    }
+
+    fn tell_details(&mut self, who: &Who, task: Option<&str>, question: &Question) {
+        let data = json!({ "event": "details", "run": who.run, "task": task, "question": question });
+        self.screen.show(&Shown::Answer { text: details(who, task, question), data }, true);
+    }
+}
+
+/// Whether a form asks for a yes: it has nothing that is needed but one switch, and texts beside it. The switch,
+/// where it has one.
+fn confirmation<'a>(fields: &[Field<'a>]) -> Option<Option<Field<'a>>> {
+    let is_note =
+        |field: &Field<'_>| field.kind() == "string" && field.choices().is_empty() && !field.required;
+    let mut switches = fields.iter().filter(|field| field.kind() == "boolean");
+    let (switch, other) = (switches.next(), switches.next());
+    let rest = fields.iter().filter(|field| field.kind() != "boolean");
+    let is_one = other.is_none() && (switch.is_some() || fields.is_empty()) && rest.clone().all(is_note);
+    is_one.then(|| switch.copied())
+}
+
+fn answer_of(filled: &Filled) -> Option<Answer> {
+    match filled {
+        Filled::Declined => Some(Answer::Decline),
+        Filled::Canceled => Some(Answer::Cancel),
+        Filled::In(_) | Filled::Details | Filled::Left => None,
+    }
+}
+
+/// Opens a link, if there is something that does.
+fn open(url: &str) -> bool {
+    // A scheme that a program would be started by is for the person to judge, who sees the whole link.
+    let is_web = Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    let opener = || {
+        std::process::Command::new("xdg-open")
+            .arg(url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+    };
+    is_web && opener().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_that_wants_a_yes_is_known() {
+        #[track_caller]
+        fn check(properties: &Value, required: &[&str], expected: Option<Option<&str>>) {
+            let schema = json!({ "properties": properties, "required": required });
+            let fields = fields(&schema);
+            assert_eq!(confirmation(&fields).map(|switch| switch.map(|field| field.name)), expected);
+        }
+        let (switch, text) = (json!({ "type": "boolean" }), json!({ "type": "string" }));
+        check(&json!({ "confirm": switch, "notes": text }), &["confirm"], Some(Some("confirm")));
+        check(&json!({}), &[], Some(None));
+        check(&json!({ "confirm": switch, "name": text }), &["confirm", "name"], None);
+        check(&json!({ "one": switch, "other": switch }), &["one"], None);
+        check(&json!({ "notes": text }), &[], None);
+        check(&json!({ "confirm": switch, "mood": { "enum": ["good", "bad"] } }), &["confirm"], None);
+    }
+}

@@ -1,0 +1,111 @@
+//! What a server wants a model to write: by the configured model, by whoever sits here, or not at all. Nothing is
+//! sent that was not shown before.
+
+use clap::ValueEnum;
+use nuncio_client::model::Model;
+use nuncio_engine::{Answer, question::Question};
+use serde_json::json;
+
+use super::{
+    draw::{Shown, Who},
+    input::{Typed, Wanted},
+    session::Session,
+};
+use crate::cli::text::plain;
+
+/// Who decides whether a model is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Policy {
+    /// Whoever sits here, each time
+    Ask,
+    /// The configured model answers without being asked for; without one, whoever sits here
+    Always,
+    /// Every request is refused
+    Never,
+}
+
+/// How texts are written.
+pub(super) struct Sampling {
+    pub(super) policy: Policy,
+    /// The configured model, and its name.
+    pub(super) model: Option<(Model, String)>,
+}
+
+impl Session {
+    /// Has a text written. `None`: nobody wants to answer now.
+    pub(super) async fn ask_sample(
+        &mut self,
+        who: &Who,
+        question: &Question,
+        system: Option<&str>,
+        max_tokens: u32,
+    ) -> Option<Answer> {
+        let instructions =
+            system.map(|system| format!("\n  Instructions: {}", plain(system))).unwrap_or_default();
+        let text = format!("  A text of at most {max_tokens} tokens is wanted.{instructions}");
+        let data = json!({ "event": "sampling", "run": who.run, "system": system, "maxTokens": max_tokens, "text": question.text });
+        self.screen.show(&Shown::Answer { text, data }, true);
+        if self.sampling.policy == Policy::Never {
+            self.remark("refused: --sampling never");
+            return Some(Answer::Decline);
+        }
+        let model = self.sampling.model.clone();
+        if let (Policy::Always, Some((model, _))) = (self.sampling.policy, &model) {
+            match model.complete(system, &question.text, max_tokens).await {
+                Ok(text) => {
+                    self.show_text(who, &text);
+                    return Some(written(&text));
+                }
+                Err(error) => self.screen.show(&Shown::Wrong(&error.to_string()), true),
+            }
+        }
+        let ways = match &model {
+            Some((_, name)) => format!("m: {} writes it, t: I write it, n: refuse, !c", plain(name)),
+            None => "t: I write it, n: refuse, !c".to_owned(),
+        };
+        loop {
+            let line =
+                self.read(Wanted { prompt: format!("Who answers? [{ways}]: "), ..Wanted::default() }).await;
+            let Typed::Line(line) = line else { return None };
+            match (line.trim(), &model) {
+                ("n" | "no" | "!n", _) => return Some(Answer::Decline),
+                ("c" | "!c", _) => return Some(Answer::Cancel),
+                ("t", _) => match self.read(Wanted { prompt: "Text: ".into(), ..Wanted::default() }).await {
+                    Typed::Line(line) if line.trim() == "!n" => return Some(Answer::Decline),
+                    Typed::Line(line) if line.trim() == "!c" => return Some(Answer::Cancel),
+                    Typed::Line(line) => return Some(written(&line)),
+                    Typed::Interrupted | Typed::End => return None,
+                },
+                ("m" | "y", Some((model, _))) => {
+                    let text = match model.complete(system, &question.text, max_tokens).await {
+                        Ok(text) => text,
+                        Err(error) => {
+                            self.screen.show(&Shown::Wrong(&error.to_string()), true);
+                            continue;
+                        }
+                    };
+                    self.show_text(who, &text);
+                    match self.read(Wanted { prompt: "Send it? [y, n]: ".into(), ..Wanted::default() }).await
+                    {
+                        Typed::Line(line) if matches!(line.trim(), "y" | "yes") => {
+                            return Some(written(&text));
+                        }
+                        Typed::Line(_) => {}
+                        Typed::Interrupted | Typed::End => return None,
+                    }
+                }
+                _ => self.remark(&ways.clone()),
+            }
+        }
+    }
+
+    fn show_text(&mut self, who: &Who, text: &str) {
+        let lines: String = plain(text).lines().map(|line| format!("  | {line}\n")).collect();
+        let data = json!({ "event": "sampled", "run": who.run, "text": text });
+        self.screen.show(&Shown::Answer { text: lines, data }, true);
+    }
+}
+
+fn written(text: &str) -> Answer {
+    Answer::Accept(json!({ "text": text }))
+}

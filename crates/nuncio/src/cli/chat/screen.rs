@@ -1,0 +1,198 @@
+//! Where it is shown: a terminal with bars, plain lines, or one JSON object a line.
+//!
+//! On a terminal there is either a line that is edited, then everything appears above it, or there are bars at the
+//! bottom, then everything appears above them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::{self, Write as _},
+    time::{Duration, Instant},
+};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nuncio_engine::event::{Level, Progress};
+
+use super::{
+    above::Above,
+    draw::{Event, Lines, Look, Shown, Who, measure, object, percent},
+};
+use crate::cli::text::plain;
+
+/// How often one run's progress is a line, where there are no bars.
+const QUIET: Duration = Duration::from_millis(500);
+/// Bars are drawn in parts of this many.
+const PARTS: u64 = 1000;
+
+/// Where it is shown.
+pub(super) struct Screen {
+    lines: Lines,
+    kind: Kind,
+    /// Log lines below this are not shown.
+    pub(super) level: Level,
+    /// What a line of progress said last, and when.
+    told: HashMap<u32, (Instant, String)>,
+    /// Nobody reads the output any more.
+    pub(super) broken: bool,
+}
+
+enum Kind {
+    Terminal(Terminal),
+    Plain,
+    Json,
+}
+
+struct Terminal {
+    bars: MultiProgress,
+    shown: BTreeMap<u32, ProgressBar>,
+    /// Shows lines above the one that is edited.
+    above: Above,
+    editing: bool,
+}
+
+impl Screen {
+    /// A terminal; `above` shows lines while one is edited.
+    pub(super) fn terminal(level: Level, colour: bool, above: Above) -> Self {
+        let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
+        let terminal = Terminal { bars, shown: BTreeMap::new(), above, editing: false };
+        Self::new(Kind::Terminal(terminal), level, colour)
+    }
+
+    /// Plain lines.
+    pub(super) fn plain(level: Level) -> Self {
+        Self::new(Kind::Plain, level, false)
+    }
+
+    /// Objects.
+    pub(super) fn json(level: Level) -> Self {
+        Self::new(Kind::Json, level, false)
+    }
+
+    fn new(kind: Kind, level: Level, colour: bool) -> Self {
+        Self { lines: Lines::new(Look { colour }), kind, level, told: HashMap::new(), broken: false }
+    }
+
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self.kind, Kind::Terminal(_))
+    }
+
+    /// Shows something. `watched`: whether somebody looks at this run now, rather than at the prompt.
+    pub(super) fn show(&mut self, shown: &Shown<'_>, watched: bool) {
+        if let Shown::Run(_, Event::Log(line)) = shown
+            && line.level < self.level
+        {
+            return;
+        }
+        if let Kind::Json = self.kind {
+            let line = object(shown).to_string();
+            return self.print(&[line]);
+        }
+        if let Shown::Run(who, Event::Progress(progress)) = shown {
+            return self.progress(who, progress, watched);
+        }
+        if let Shown::Run(who, Event::Ended(..) | Event::Lost(_) | Event::Detached(_)) = shown {
+            self.unbar(who.run);
+        }
+        let lines = self.lines.of(shown);
+        self.print(&lines);
+    }
+
+    fn progress(&mut self, who: &Who, progress: &Progress, watched: bool) {
+        match &mut self.kind {
+            Kind::Terminal(_) if !watched => {}
+            Kind::Terminal(terminal) => terminal.progress(who, progress),
+            Kind::Plain | Kind::Json => {
+                let line = measure(progress);
+                let is_end = percent(progress) == Some(100);
+                let last = self.told.get(&who.run);
+                let is_new = last.is_none_or(|(at, said)| *said != line && (is_end || at.elapsed() >= QUIET));
+                if is_new {
+                    self.told.insert(who.run, (Instant::now(), line));
+                    let lines = self.lines.of(&Shown::Run(who, Event::Progress(progress)));
+                    self.print(&lines);
+                }
+            }
+        }
+    }
+
+    /// Takes the bar of a run away.
+    pub(super) fn unbar(&mut self, run: u32) {
+        self.told.remove(&run);
+        if let Kind::Terminal(terminal) = &mut self.kind
+            && let Some(bar) = terminal.shown.remove(&run)
+        {
+            bar.finish_and_clear();
+            terminal.bars.remove(&bar);
+        }
+    }
+
+    /// From now on a line is edited, or no more.
+    pub(super) fn editing(&mut self, editing: bool) {
+        if let Kind::Terminal(terminal) = &mut self.kind {
+            terminal.editing = editing;
+            if editing {
+                let _ = terminal.bars.clear();
+                terminal.bars.set_draw_target(ProgressDrawTarget::hidden());
+            } else {
+                terminal.bars.set_draw_target(ProgressDrawTarget::stdout());
+            }
+        }
+    }
+
+    fn print(&mut self, lines: &[String]) {
+        if lines.is_empty() {
+            return;
+        }
+        let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
+        let written = match &self.kind {
+            Kind::Terminal(terminal) if terminal.editing => terminal.above.print(&text),
+            Kind::Terminal(terminal) => terminal.bars.suspend(|| write(&text)),
+            Kind::Plain | Kind::Json => write(&text),
+        };
+        self.broken |= written.is_err();
+    }
+}
+
+impl Terminal {
+    fn progress(&mut self, who: &Who, progress: &Progress) {
+        let width = terminal_size::terminal_size().map_or(80, |(width, _)| width.0);
+        let bar = self.shown.entry(who.run).or_insert_with(|| {
+            let bar = self.bars.add(ProgressBar::new(PARTS));
+            bar.set_prefix(format!("[{} {}]", who.run, plain(&who.offer)));
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        match percent(progress) {
+            Some(percent) => {
+                // Narrow terminals have room for the words alone.
+                let template = match width {
+                    0..50 => "{percent:>3}% {wide_msg}",
+                    50..90 => "{prefix} [{bar:10}] {percent:>3}% {wide_msg}",
+                    _ => "{prefix} [{bar:24}] {percent:>3}% {wide_msg} {elapsed}",
+                };
+                bar.set_style(style(template));
+                bar.set_position(percent * PARTS / 100);
+            }
+            None => {
+                bar.set_style(style("{prefix} {spinner} {wide_msg} {elapsed}"));
+            }
+        }
+        let words = progress.text.as_deref().map(|text| plain(text).replace('\n', " ")).unwrap_or_default();
+        bar.set_message(if percent(progress).is_none() {
+            format!("{} {words}", progress.done)
+        } else {
+            words
+        });
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // The templates are ours; one that is wrong falls back to the plain bar.
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("=> ")
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

@@ -1,0 +1,211 @@
+//! The servers: each is connected to on its own, looked at now and then, and tried again while it is away.
+
+use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use nuncio_client::{
+    a2a::{A2aOptions, A2aPeer},
+    auth::Authorizer,
+    peer::{Handle, Offer, Peer, PeerError},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use url::Url;
+
+use super::connecting::Place;
+
+/// How often a server is looked at while all is well.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long it may take to answer that it is there.
+const LOOK_FOR: Duration = Duration::from_secs(10);
+/// The first wait for a server that is away, and the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// Connects to a server. Called again while it is away.
+pub(super) type Dial =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<dyn Peer>, PeerError>> + Send>> + Send + Sync>;
+
+/// What there is to tell about a server.
+pub(super) enum ServerNews {
+    /// It is there, with what it offers. Told again when that has changed.
+    Up { peer: Arc<dyn Peer>, offers: Vec<Offer> },
+    /// It is away.
+    Away(PeerError),
+}
+
+/// A server that is kept in touch with until it is dropped.
+pub(super) struct Touch(JoinHandle<()>);
+
+impl Drop for Touch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Keeps in touch with a server, and tells how it is. `anew`: after it was away it may be somewhere else, and is
+/// connected to once more; a program is not, whoever started it starts it again.
+pub(super) fn keep(number: usize, dial: Dial, anew: bool, tell: mpsc::Sender<(usize, ServerNews)>) -> Touch {
+    Touch(tokio::spawn(async move {
+        let mut wait = FIRST_WAIT;
+        let mut told_away = false;
+        let mut known = None;
+        loop {
+            let error = match connect(&dial, known.clone().filter(|_| !anew)).await {
+                Ok((peer, offers)) => {
+                    (wait, told_away) = (FIRST_WAIT, false);
+                    let up = ServerNews::Up { peer: Arc::clone(&peer), offers: offers.clone() };
+                    if tell.send((number, up)).await.is_err() {
+                        return;
+                    }
+                    let error = watch(number, &peer, offers, &tell).await;
+                    known = Some(peer);
+                    error
+                }
+                Err(error) => error,
+            };
+            if !std::mem::replace(&mut told_away, true)
+                && tell.send((number, ServerNews::Away(error))).await.is_err()
+            {
+                return;
+            }
+            sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }))
+}
+
+async fn connect(
+    dial: &Dial,
+    known: Option<Arc<dyn Peer>>,
+) -> Result<(Arc<dyn Peer>, Vec<Offer>), PeerError> {
+    let peer = match known {
+        Some(peer) => peer,
+        None => dial().await?,
+    };
+    let offers = peer.offers().await?;
+    Ok((peer, offers))
+}
+
+/// Looks at a server until it is away; why it is.
+async fn watch(
+    number: usize,
+    peer: &Arc<dyn Peer>,
+    mut offers: Vec<Offer>,
+    tell: &mpsc::Sender<(usize, ServerNews)>,
+) -> PeerError {
+    loop {
+        tokio::select! {
+            () = peer.changed() => match peer.offers().await {
+                Ok(now) if now != offers => {
+                    offers = now;
+                    let up = ServerNews::Up { peer: Arc::clone(peer), offers: offers.clone() };
+                    let _ = tell.send((number, up)).await;
+                }
+                Ok(_) => {}
+                Err(error) => return error,
+            },
+            () = sleep(LOOK_EVERY) => {
+                let looked = timeout(LOOK_FOR, peer.look()).await;
+                let silent = || PeerError::Unreachable { at: peer.address(), why: "it does not answer".into() };
+                match looked.unwrap_or_else(|_| Err(silent())) {
+                    Ok(()) => {}
+                    Err(PeerError::Busy { .. }) => {}
+                    Err(error) => return error,
+                }
+            }
+        }
+    }
+}
+
+/// A server as the others speak of it.
+pub(super) struct Server {
+    /// Short, and its own.
+    pub(super) name: String,
+    pub(super) peer: watch::Sender<Option<Arc<dyn Peer>>>,
+    pub(super) offers: Vec<Offer>,
+    /// Why it is away, if it is.
+    pub(super) away: Option<String>,
+    /// Whether it was ever heard of.
+    pub(super) known: bool,
+    /// Dropped with it.
+    pub(super) _touch: Touch,
+    /// Where it is.
+    pub(super) at: Place,
+    /// Who we are to it.
+    pub(super) authorizer: Option<Arc<dyn Authorizer>>,
+}
+
+impl Server {
+    /// What it is shown.
+    pub(super) async fn token(&self) -> Option<String> {
+        let url = Url::parse(&self.at.base()?).ok()?;
+        self.authorizer.as_ref()?.token(&url).await
+    }
+
+    /// What leads to a task by its id. Tasks are spoken of in A2A, whatever else a server speaks.
+    pub(super) async fn find_task(&self, id: &str) -> Result<(Arc<dyn Peer>, Handle), PeerError> {
+        let none = || PeerError::Unsupported("a program has no tasks that are found by their ids".into());
+        let url = self.at.base().and_then(|base| Url::parse(&base).ok()).ok_or_else(none)?;
+        let options = A2aOptions { authorizer: self.authorizer.clone(), ..A2aOptions::default() };
+        let peer = A2aPeer::new(url, options);
+        let handle = peer.task(id).await?;
+        Ok((Arc::new(peer), handle))
+    }
+}
+
+/// Finds what is meant by a name: `offer`, or `server/offer`.
+pub(super) fn find<'a>(servers: &'a [Server], name: &str) -> Result<(usize, &'a Offer), NotFound> {
+    let all = || {
+        servers
+            .iter()
+            .enumerate()
+            .flat_map(|(number, server)| server.offers.iter().map(move |offer| (number, offer)))
+    };
+    // An offer may have a slash in its name.
+    let mut found: Vec<_> = all().filter(|(_, offer)| offer.name == name).collect();
+    if found.is_empty() {
+        found = all().filter(|(number, offer)| is_of(&servers[*number].name, &offer.name, name)).collect();
+    }
+    match found[..] {
+        [only] => Ok(only),
+        [] => Err(NotFound::Unknown),
+        _ => Err(NotFound::Several(
+            found.iter().map(|(number, offer)| full(&servers[*number].name, &offer.name)).collect(),
+        )),
+    }
+}
+
+/// Why a name leads nowhere.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotFound {
+    Unknown,
+    /// These are meant by it.
+    Several(Vec<String>),
+}
+
+fn is_of(server: &str, offer: &str, name: &str) -> bool {
+    name.strip_prefix(server).and_then(|rest| rest.strip_prefix('/')) == Some(offer)
+}
+
+fn full(server: &str, offer: &str) -> String {
+    format!("{server}/{offer}")
+}
+
+/// The names under which everything can be called: short where that is clear.
+pub(super) fn names(servers: &[Server]) -> Vec<(String, usize, &Offer)> {
+    let mut seen = BTreeSet::new();
+    let all = || servers.iter().flat_map(|server| &server.offers).map(|offer| &*offer.name);
+    let twice: BTreeSet<&str> = all().filter(|name| !seen.insert(*name)).collect();
+    let name = |number: usize, offer: &Offer| match twice.contains(&*offer.name) {
+        true => full(&servers[number].name, &offer.name),
+        false => offer.name.clone(),
+    };
+    let offers = servers
+        .iter()
+        .enumerate()
+        .flat_map(|(number, server)| server.offers.iter().map(move |offer| (number, offer)));
+    offers.map(|(number, offer)| (name(number, offer), number, offer)).collect()
+}

@@ -1,0 +1,639 @@
+//! One conversation with many servers: owns the servers and the runs, and does what is typed.
+//!
+//! There is one place where things happen, and it is here: lines that are typed and news of servers and runs come
+//! in one after the other. Either a line is waited for, or runs are watched; news is taken in both cases.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    time::{Duration, Instant},
+};
+
+use nuncio_client::peer::{Begin, Ended, PeerError};
+use nuncio_engine::{State, event::Progress, question::Question};
+use tokio::{
+    signal::unix::Signal,
+    sync::mpsc,
+    time::{sleep_until, timeout},
+};
+use uuid::Uuid;
+
+use super::{
+    arguments::{self, Given},
+    book::{Book, Kept},
+    command::{self, Command},
+    complete::Vocabulary,
+    draw::{Event, Shown, Who, said},
+    follower::{Current, Follower, News, Start},
+    input::{Input, Typed, Wanted},
+    questions::Asked,
+    sampling::Sampling,
+    screen::Screen,
+    servers::{self, NotFound, Server, ServerNews},
+};
+use crate::cli::form::fields;
+
+/// How long the first answer of the servers is waited for before the prompt comes.
+const GREETING: Duration = Duration::from_secs(15);
+/// What happened and was not taken yet.
+pub(super) const NEWS: usize = 256;
+
+/// One conversation.
+pub(super) struct Session {
+    pub(super) servers: Vec<Server>,
+    /// What is kept about each server.
+    pub(super) books: Vec<Book>,
+    pub(super) runs: BTreeMap<u32, Run>,
+    /// What is asked and not answered, oldest first.
+    pub(super) questions: VecDeque<(u32, Question)>,
+    pub(super) screen: Screen,
+    pub(super) input: Input,
+    pub(super) sampling: Sampling,
+    pub(super) interrupts: Signal,
+    pub(super) news: Inbox,
+    /// The runs that somebody looks at now.
+    pub(super) watched: BTreeSet<u32>,
+    /// The run whose question is on the screen.
+    pub(super) asking: Option<u32>,
+    /// Whether the last thing that was asked for went wrong.
+    pub(super) failed: bool,
+    /// Whether what was left going on is taken up as soon as its server is there.
+    pub(super) resumes: bool,
+    /// Ids of tasks that were listed, to be completed.
+    pub(super) tasks: Vec<String>,
+}
+
+/// Where news comes in.
+pub(super) struct Inbox {
+    pub(super) servers: mpsc::Receiver<(usize, ServerNews)>,
+    pub(super) runs: mpsc::Receiver<(u32, News)>,
+    pub(super) tell: mpsc::Sender<(u32, News)>,
+}
+
+/// Something that was called.
+pub(super) struct Run {
+    pub(super) who: Who,
+    pub(super) server: usize,
+    /// The id of the message that began it.
+    pub(super) id: String,
+    pub(super) task: Option<String>,
+    pub(super) progress: Option<Progress>,
+    pub(super) begun: Instant,
+    /// Whether something leads back to it.
+    pub(super) kept: bool,
+    pub(super) is_waiting: bool,
+    /// None: it is not followed. It has ended, or was left going on.
+    pub(super) follower: Option<Follower>,
+    /// How it ended.
+    pub(super) ended: Option<State>,
+}
+
+impl Session {
+    /// Takes lines until the end. Whether all went well.
+    pub(super) async fn run(&mut self) -> bool {
+        self.greet().await;
+        if self.resumes {
+            self.resume().await;
+        }
+        let mut interrupted = false;
+        while !self.screen.broken {
+            let wanted = Wanted { prompt: "nuncio> ".into(), vocabulary: self.vocabulary(), command: true };
+            match self.read(wanted).await {
+                Typed::Line(line) => {
+                    interrupted = false;
+                    match command::parse(&line) {
+                        Ok(Command::Quit) => break,
+                        Ok(command) => interrupted = self.obey(command).await,
+                        Err(why) => self.wrong(&why),
+                    }
+                }
+                Typed::Interrupted if interrupted || !self.screen.is_terminal() => break,
+                Typed::Interrupted => {
+                    interrupted = true;
+                    self.remark("Ctrl+C once more, or Ctrl+D, leaves");
+                }
+                Typed::End => break,
+            }
+        }
+        if !self.screen.is_terminal() {
+            self.finish().await;
+        }
+        self.leave();
+        !self.failed
+    }
+
+    /// Waits until every server has been heard of, or was found to be away.
+    async fn greet(&mut self) {
+        let deadline = tokio::time::Instant::now() + GREETING;
+        while self.servers.iter().any(|server| !server.known) {
+            tokio::select! {
+                Some((number, news)) = self.news.servers.recv() => self.server(number, news),
+                _ = self.interrupts.recv() => break,
+                () = sleep_until(deadline) => break,
+            }
+        }
+        if self.screen.is_terminal() {
+            self.remark("`list` shows what can be called, `help` what can be typed");
+        }
+    }
+
+    /// Where there is no terminal: what was begun beside is waited for.
+    async fn finish(&mut self) {
+        let going: BTreeSet<u32> =
+            self.runs.values().filter(|run| run.follower.is_some()).map(|run| run.who.run).collect();
+        if !going.is_empty() {
+            self.watch(going).await;
+        }
+    }
+
+    /// Tells what goes on without this process, and keeps it.
+    fn leave(&mut self) {
+        let left: usize = self.books.iter().map(|book| book.runs().len()).sum();
+        if left > 0 && self.screen.is_terminal() {
+            self.remark(&format!("{left} left going on: the next start takes up what goes on"));
+        }
+        self.save();
+    }
+
+    /// Does what was typed. Whether it was ended by Ctrl+C.
+    async fn obey(&mut self, command: Command) -> bool {
+        match command {
+            Command::Nothing | Command::Quit => {}
+            Command::Call(wanted) => return self.call(wanted).await,
+            Command::Attach(id) => return self.attach(&id).await,
+            Command::Answer(run) => return self.answer(run.as_deref()).await,
+            Command::Resume => return self.resume().await,
+            Command::Cancel(id) => self.cancel(&id).await,
+            Command::List => self.list(),
+            Command::Help(about) => self.help(about.as_deref()),
+            Command::Agents => self.agents().await,
+            Command::Tasks => self.list_tasks().await,
+            Command::Runs => self.list_runs(),
+            Command::Memory(words) => self.memory(&words).await,
+            Command::Log(level) => self.log(level.as_deref()),
+            Command::Clean => self.clean(),
+        }
+        false
+    }
+
+    /// Waits for a line; takes news meanwhile.
+    pub(super) async fn read(&mut self, wanted: Wanted) -> Typed {
+        self.screen.editing(true);
+        self.input.want(wanted);
+        let typed = loop {
+            tokio::select! {
+                typed = self.input.typed() => break typed,
+                Some((number, news)) = self.news.servers.recv() => self.server(number, news),
+                Some((run, news)) = self.news.runs.recv() => self.happened(run, news),
+                _ = self.interrupts.recv() => break Typed::Interrupted,
+            }
+        };
+        self.screen.editing(false);
+        typed
+    }
+
+    /// Shows runs until they have ended. Whether they were left by Ctrl+C, or nobody is there to be asked.
+    pub(super) async fn watch(&mut self, runs: BTreeSet<u32>) -> bool {
+        for run in runs.iter().filter_map(|run| self.runs.get(run)) {
+            if let Some(progress) = &run.progress {
+                self.screen.show(&Shown::Run(&run.who, Event::Progress(progress)), true);
+            }
+        }
+        self.watched = runs;
+        let interrupted = loop {
+            if let Some((run, question)) = self.questions.front().cloned() {
+                self.asking = Some(run);
+                let asked = self.ask(run, &question).await;
+                self.asking = None;
+                match asked {
+                    Asked::Done => continue,
+                    Asked::Left => break true,
+                }
+            }
+            let goes_on = |run: &u32| self.runs.get(run).is_some_and(|run| run.follower.is_some());
+            if !self.watched.iter().any(goes_on) || self.screen.broken {
+                break false;
+            }
+            tokio::select! {
+                Some((number, news)) = self.news.servers.recv() => self.server(number, news),
+                Some((run, news)) = self.news.runs.recv() => self.happened(run, news),
+                _ = self.interrupts.recv() => break true,
+            }
+        };
+        let watched = std::mem::take(&mut self.watched);
+        if interrupted {
+            for run in watched {
+                self.detach(run);
+            }
+        }
+        interrupted
+    }
+
+    /// Lets go of a run, which goes on. What cannot be found again is followed on.
+    fn detach(&mut self, number: u32) {
+        let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
+        self.failed = true;
+        if run.kept {
+            run.follower = None;
+            self.questions.retain(|(asking, _)| *asking != number);
+            let is_kept = self.books[run.server].runs().iter().any(|kept| kept.input.id == run.id);
+            self.screen.show(&Shown::Run(&run.who, Event::Detached(is_kept)), false);
+        } else {
+            self.screen.unbar(number);
+            let text = format!(
+                "run {number} goes on beside: its server gives no way back to it, so that it is followed until you leave"
+            );
+            self.remark(&text);
+        }
+        self.save();
+    }
+
+    /// Takes up everything that was left going on. Whether it was left again by Ctrl+C.
+    pub(super) async fn resume(&mut self) -> bool {
+        self.resumes = true;
+        let taken: BTreeSet<u32> = (0..self.servers.len()).flat_map(|server| self.take_up(server)).collect();
+        let waiting: usize = self
+            .servers
+            .iter()
+            .zip(&self.books)
+            .filter(|(server, _)| !server.known || server.away.is_some())
+            .map(|(_, book)| book.runs().len())
+            .sum();
+        if waiting > 0 {
+            self.remark(&format!("{waiting} left going on: taken up when the server is back"));
+        }
+        if taken.is_empty() { false } else { self.watch(taken).await }
+    }
+
+    /// Takes up what was left going on at a server.
+    fn take_up(&mut self, server: usize) -> Vec<u32> {
+        if self.servers[server].away.is_some() || !self.servers[server].known {
+            return vec![];
+        }
+        let followed = |id: &str, runs: &BTreeMap<u32, Run>| {
+            runs.values().any(|run| run.id == id && run.follower.is_some())
+        };
+        let left: Vec<Kept> = self.books[server].runs().to_vec();
+        let mut taken = vec![];
+        for kept in left {
+            if followed(&kept.input.id, &self.runs) {
+                continue;
+            }
+            let offer = self.servers[server].offers.iter().find(|offer| offer.name == kept.offer);
+            let again = offer.is_some_and(|offer| offer.idempotent);
+            let start = match &kept.handle {
+                Some(handle) => Start::Resume(handle.clone()),
+                None if again => Start::Begin { begin: begin(&kept), again },
+                None => {
+                    let (id, offer) = (kept.input.id.clone(), kept.offer.clone());
+                    self.books[server].forget(&id);
+                    self.save();
+                    self.wrong(&format!("{offer} was called and cut before the server gave a way back: whether it ran is not known. Call it again if it should run"));
+                    continue;
+                }
+            };
+            // One number, however often it is left and taken up.
+            let before = self.runs.values().find(|run| run.id == kept.input.id).map(|run| run.who.run);
+            let run = self.follow(server, &kept, start, before);
+            if let Some(run) = self.runs.get(&run) {
+                self.screen.show(&Shown::Run(&run.who, Event::Resumed), true);
+            }
+            taken.push(run);
+        }
+        taken
+    }
+
+    /// Calls something. Whether it was left by Ctrl+C.
+    async fn call(&mut self, wanted: command::Wanted) -> bool {
+        self.failed = true;
+        let (server, offer) = match servers::find(&self.servers, &wanted.name) {
+            Ok((server, offer)) => (server, offer.clone()),
+            Err(error) => {
+                self.not_found(&wanted.name, &error);
+                return false;
+            }
+        };
+        let given = match arguments::given(offer.input_schema.as_ref(), &wanted.rest) {
+            Ok(given) => given,
+            Err(why) => {
+                self.wrong(&format!("{}: {why}", wanted.name));
+                return false;
+            }
+        };
+        let given = match self.complete_arguments(offer.input_schema.as_ref(), given).await {
+            Ok(Some(given)) => given,
+            Ok(None) => {
+                self.remark("not called");
+                return false;
+            }
+            Err(why) => {
+                self.wrong(&format!("{}: {why}", wanted.name));
+                return false;
+            }
+        };
+        let input = arguments::message(&Uuid::now_v7().to_string(), given);
+        let begun = jiff::Timestamp::now().as_millisecond();
+        let kept = Kept { offer: offer.name.clone(), input, handle: None, begun };
+        // Before it is called: a kill right after leaves what the next start has to know.
+        if let Err(error) = self.books[server].add(kept.clone()) {
+            self.wrong(&format!("it could not be called: what leads back to it cannot be kept: {error}"));
+            return false;
+        }
+        let run =
+            self.follow(server, &kept, Start::Begin { begin: begin(&kept), again: offer.idempotent }, None);
+        if let Some(run) = self.runs.get(&run) {
+            self.screen.show(&Shown::Run(&run.who, Event::Begun), true);
+        }
+        if wanted.background {
+            self.failed = false;
+            self.remark(&format!("run {run} goes on beside; `attach {run}` watches it"));
+            return false;
+        }
+        self.watch(BTreeSet::from([run])).await
+    }
+
+    /// Asks for what a call lacks. `None`: it was given up.
+    async fn complete_arguments(
+        &mut self,
+        schema: Option<&serde_json::Value>,
+        given: Given,
+    ) -> Result<Option<Given>, String> {
+        let Some(schema) = schema else {
+            let Given::Nothing = given else { return Ok(Some(given)) };
+            let wanted = Wanted { prompt: "message: ".into(), ..Wanted::default() };
+            return Ok(match self.read(wanted).await {
+                Typed::Line(line) => Some(Given::Text(line)),
+                Typed::Interrupted | Typed::End => None,
+            });
+        };
+        let (mut arguments, ask_all) = match given {
+            Given::Arguments(arguments) => (arguments, false),
+            // Where nobody sits, what may be left out is left out.
+            Given::Nothing | Given::Text(_) => (serde_json::Map::new(), self.screen.is_terminal()),
+        };
+        for field in fields(schema) {
+            let missing = !arguments.contains_key(field.name);
+            if missing && (ask_all || (field.required && field.default().is_none())) {
+                match self.field(&field, "").await {
+                    super::questions::Filled::In(value) => {
+                        value.and_then(|value| arguments.insert(field.name.to_owned(), value));
+                    }
+                    _ => return Ok(None),
+                }
+            }
+        }
+        arguments::check(schema, &arguments)?;
+        Ok(Some(Given::Arguments(arguments)))
+    }
+
+    /// Follows a run.
+    pub(super) fn follow(&mut self, server: usize, kept: &Kept, start: Start, number: Option<u32>) -> u32 {
+        let peer = self.servers[server].peer.subscribe();
+        self.follow_on(peer, server, kept, start, number)
+    }
+
+    /// The same, on a peer of its own.
+    pub(super) fn follow_on(
+        &mut self,
+        peer: Current,
+        server: usize,
+        kept: &Kept,
+        start: Start,
+        number: Option<u32>,
+    ) -> u32 {
+        let number = number.unwrap_or_else(|| self.runs.keys().last().map_or(1, |last| last + 1));
+        let who = Who { run: number, offer: kept.offer.clone(), server: self.servers[server].name.clone() };
+        let follower = Follower::start(peer, number, start, self.news.tell.clone());
+        let run = Run {
+            who,
+            server,
+            id: kept.input.id.clone(),
+            task: kept.handle.as_ref().and_then(|handle| handle.task.clone()),
+            progress: None,
+            begun: Instant::now(),
+            kept: kept.handle.is_some(),
+            is_waiting: false,
+            follower: Some(follower),
+            ended: None,
+        };
+        self.runs.insert(number, run);
+        number
+    }
+
+    /// Takes news of a server.
+    fn server(&mut self, number: usize, news: ServerNews) {
+        let server = &mut self.servers[number];
+        let was_known = std::mem::replace(&mut server.known, true);
+        let (state, text) = match news {
+            ServerNews::Up { peer, offers } => {
+                let was_away = server.away.take().is_some();
+                let count = match offers.len() {
+                    1 => "1 offer".to_owned(),
+                    count => format!("{count} offers"),
+                };
+                let address = peer.address();
+                server.offers = offers;
+                server.peer.send_replace(Some(peer));
+                match (was_known, was_away) {
+                    (false, _) => ("up", format!("{count} at {address}")),
+                    (true, true) => ("back", format!("it is back, with {count}")),
+                    (true, false) => ("changed", format!("{count} now")),
+                }
+            }
+            ServerNews::Away(error) => {
+                server.away = Some(error.to_string());
+                ("away", format!("away, it is tried again: {error}"))
+            }
+        };
+        let (name, address) = (server.name.clone(), server.at.shown());
+        self.screen.show(&Shown::Server { name: &name, address: &address, state, text: &text }, false);
+        if state != "away" && was_known && self.resumes {
+            self.take_up(number);
+        }
+    }
+
+    /// Takes news of a run, and of whatever else happened meanwhile.
+    fn happened(&mut self, run: u32, news: News) {
+        self.one_happened(run, news);
+        while let Ok((run, news)) = self.news.runs.try_recv() {
+            self.one_happened(run, news);
+        }
+        self.save();
+    }
+
+    fn one_happened(&mut self, number: u32, news: News) {
+        // What was still on its way when it was let go comes again when it is taken up.
+        let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
+        let watched = self.watched.contains(&number);
+        let (who, book) = (run.who.clone(), &mut self.books[run.server]);
+        let screen = &mut self.screen;
+        let mut show = |event: Event<'_>| screen.show(&Shown::Run(&who, event), watched);
+        match news {
+            News::Kept(handle) => {
+                run.kept = true;
+                if run.task.is_none()
+                    && let Some(task) = &handle.task
+                {
+                    show(Event::Task(task));
+                }
+                run.task = handle.task.clone().or(run.task.take());
+                book.advance(&run.id, &handle);
+            }
+            News::Progress(progress) => {
+                show(Event::Progress(&progress));
+                run.progress = Some(progress);
+            }
+            News::Log(line) => show(Event::Log(&line)),
+            News::Artifact(chunk) => show(Event::Artifact(&chunk)),
+            News::Said(message) => {
+                if !said(&message).trim().is_empty() {
+                    show(Event::Said(&message));
+                }
+            }
+            News::Asks(question) => {
+                if !self.questions.iter().any(|(asking, open)| *asking == number && open.id == question.id) {
+                    show(Event::Asks(&question));
+                    if self.watched.is_empty() {
+                        let text = format!("`answer {number}` answers it");
+                        screen.show(&Shown::Remark(&text), false);
+                    }
+                    self.questions.push_back((number, question));
+                }
+            }
+            News::Settled(question) => {
+                let before = self.questions.len();
+                self.questions.retain(|(asking, open)| *asking != number || open.id != question);
+                if self.questions.len() != before {
+                    show(Event::Settled(&question));
+                    if self.asking == Some(number) {
+                        screen.show(&Shown::Remark("Enter goes on"), watched);
+                    }
+                }
+            }
+            News::Waiting(why) => {
+                run.is_waiting = true;
+                show(Event::Waiting(&why));
+            }
+            News::Back => {
+                run.is_waiting = false;
+                show(Event::Back);
+            }
+            News::Answered { question, result } => match result {
+                Ok(()) => {}
+                Err(PeerError::Refused(why)) => {
+                    screen.show(&Shown::Wrong(&format!("the answer was not taken: {why}")), watched);
+                    self.questions.push_front((number, question));
+                }
+                // It is sent once more when the same is asked again.
+                Err(error @ (PeerError::Cut(_) | PeerError::Unreachable { .. } | PeerError::Busy { .. })) => {
+                    show(Event::Waiting(&error.to_string()));
+                }
+                Err(error) => {
+                    screen.show(&Shown::Wrong(&format!("the answer was not taken: {error}")), watched);
+                }
+            },
+            News::Canceled(Ok(())) => {}
+            News::Canceled(Err(error)) => {
+                screen.show(&Shown::Wrong(&format!("it was not canceled: {error}")), watched);
+            }
+            News::Ended(ended) => {
+                show(Event::Ended(&ended, run.begun.elapsed()));
+                book.forget(&run.id);
+                self.over(number, &ended);
+            }
+            News::Lost { error, kept } => {
+                show(Event::Lost(&error.to_string()));
+                if !kept {
+                    book.forget(&run.id);
+                }
+                self.over(number, &Ended { state: State::Failed, message: None });
+            }
+        }
+    }
+
+    fn over(&mut self, number: u32, ended: &Ended) {
+        if self.asking == Some(number) && self.screen.is_terminal() {
+            self.remark("nothing is asked any more: Enter goes on");
+        }
+        self.questions.retain(|(asking, _)| *asking != number);
+        if let Some(run) = self.runs.get_mut(&number) {
+            run.follower = None;
+            run.ended = Some(ended.state);
+            self.failed = ended.state != State::Completed;
+        }
+    }
+
+    /// Brings what is kept to disk.
+    pub(super) fn save(&mut self) {
+        let saved: io::Result<()> = self.books.iter_mut().try_for_each(Book::save);
+        if let Err(error) = saved {
+            let text = format!("what leads back to runs cannot be kept: {error}");
+            self.screen.show(&Shown::Wrong(&text), false);
+        }
+    }
+
+    pub(super) fn remark(&mut self, text: &str) {
+        self.screen.show(&Shown::Remark(text), false);
+    }
+
+    pub(super) fn wrong(&mut self, text: &str) {
+        self.failed = true;
+        self.screen.show(&Shown::Wrong(text), false);
+    }
+
+    /// Says that there is no such thing, and what may have been meant.
+    pub(super) fn not_found(&mut self, name: &str, error: &NotFound) {
+        if let NotFound::Several(names) = error {
+            return self.wrong(&format!("several servers offer {name}: say which, {}", names.join(" or ")));
+        }
+        let names: Vec<String> = servers::names(&self.servers).into_iter().map(|(name, ..)| name).collect();
+        let known = names.iter().map(String::as_str).chain(command::COMMANDS.iter().map(|(name, ..)| *name));
+        let meant = command::nearest(name, known).map(|meant| format!(": {meant}?")).unwrap_or_default();
+        let away: Vec<&str> =
+            self.servers.iter().filter(|server| server.away.is_some()).map(|server| &*server.name).collect();
+        let away = match &away[..] {
+            [] => String::new(),
+            names => format!(" (away: {})", names.join(", ")),
+        };
+        self.wrong(&format!("there is no {name}{meant}{away} `list` shows what there is"));
+    }
+
+    fn vocabulary(&self) -> Vocabulary {
+        let offers = servers::names(&self.servers).into_iter().map(|(name, _, offer)| {
+            let schema = offer.input_schema.as_ref();
+            let arguments = schema.map(|schema| {
+                fields(schema)
+                    .iter()
+                    .map(|field| {
+                        let choices = match field.kind() {
+                            "boolean" => vec!["true".to_owned(), "false".to_owned()],
+                            _ => field.choices(),
+                        };
+                        (field.name.to_owned(), choices)
+                    })
+                    .collect()
+            });
+            (name, arguments.unwrap_or_default())
+        });
+        let runs = self.runs.values().filter(|run| run.ended.is_none());
+        let ids = runs.flat_map(|run| [Some(run.who.run.to_string()), run.task.clone()]).flatten();
+        Vocabulary::Commands { offers: offers.collect(), ids: ids.chain(self.tasks.clone()).collect() }
+    }
+
+    /// Lets go of everything. Where something was left going on the connection is left as it is: to take leave of
+    /// such a server could end what goes on there.
+    pub(super) async fn close(&mut self) {
+        self.runs.clear();
+        for (server, book) in self.servers.iter().zip(&self.books) {
+            let peer = server.peer.borrow().clone();
+            if let Some(peer) = peer.filter(|_| book.runs().is_empty() || !server.at.is_url()) {
+                // A program that does not end is ended by the system.
+                let _ = timeout(Duration::from_secs(5), peer.close()).await;
+            }
+        }
+    }
+}
+
+pub(super) fn begin(kept: &Kept) -> Begin {
+    Begin { offer: kept.offer.clone(), input: kept.input.clone(), context: None, trace: None }
+}

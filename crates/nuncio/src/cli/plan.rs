@@ -1,0 +1,108 @@
+//! `nuncio plan …`: work for many agents, as one durable task.
+
+mod make;
+mod run;
+mod show;
+mod source;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{error::CliError, shared::ServerFlags};
+
+#[derive(Args)]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make a plan of a request, to be looked at and edited before it is run
+    Make(make::Make),
+    /// Check a plan; the exit code is 1 if something is wrong with it
+    Check {
+        /// The plan's file; - reads the standard input
+        #[arg(value_name = "FILE")]
+        file: String,
+    },
+    /// Draw a plan, or one that runs or ran
+    Show {
+        /// The plan's file (- reads the standard input), or the id of a plan that runs or ran
+        #[arg(value_name = "FILE|ID")]
+        plan: String,
+        /// How
+        #[arg(long = "format", value_name = "FORMAT", default_value = "text")]
+        drawing: Drawing,
+    },
+    /// Run a plan, or make one of a request and run it; the exit code is 1 unless it is completed
+    Run(run::Run),
+    /// List plans that run or ran, newest first
+    List {
+        /// How many at most
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: usize,
+        /// Where the page begins: what the page before said
+        #[arg(long, value_name = "TOKEN")]
+        page_token: Option<String>,
+    },
+    /// End a plan, and all tasks that it has called
+    Cancel {
+        /// The plan
+        #[arg(value_name = "ID")]
+        plan: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Drawing {
+    /// Lines
+    Text,
+    /// A Mermaid flowchart
+    Mermaid,
+    /// A picture
+    Svg,
+}
+
+impl Drawing {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Mermaid => "mermaid",
+            Self::Svg => "svg",
+        }
+    }
+}
+
+impl Plan {
+    pub(crate) async fn run(self) -> Result<ExitCode, CliError> {
+        let server = self.server;
+        let done = match self.command {
+            Command::Make(make) => {
+                let make = make.read()?;
+                return server.with(async |shared| make.run(shared).await).await;
+            }
+            Command::Check { file } => {
+                let file = source::file(&file)?;
+                return server.with(async |shared| show::check(shared, &file).await).await;
+            }
+            Command::Show { plan, drawing } => {
+                let plan = source::file_or_id(&plan)?;
+                server.with(async |shared| show::drawing(shared, &plan, drawing.name()).await).await
+            }
+            Command::Run(run) => {
+                let wanted = run.read()?;
+                return server.with(async |shared| wanted.run(shared).await).await;
+            }
+            Command::List { limit, page_token } => {
+                server.with(async |shared| show::list(shared, limit, page_token.as_deref()).await).await
+            }
+            Command::Cancel { plan } => server.with(async |shared| show::cancel(shared, &plan).await).await,
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
+}

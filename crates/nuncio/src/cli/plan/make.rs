@@ -1,0 +1,107 @@
+//! `nuncio plan make`: a request becomes a plan's file.
+
+use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Args;
+use nuncio_client::mcp::{Outcome, TaskStatus};
+use serde_json::{Value, json};
+
+use super::source;
+use crate::cli::{
+    error::CliError,
+    output::{self, note},
+    program,
+    progress::Progress,
+    shared::{Shared, quoted},
+    sparc::answer,
+};
+
+/// The longest pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Args)]
+pub(super) struct Make {
+    /// What is wanted, in words; - reads the standard input
+    #[arg(value_name = "REQUEST")]
+    request: String,
+    /// The agent that makes it. Default: rules do
+    #[arg(long, value_name = "AGENT", conflicts_with = "model")]
+    by: Option<String>,
+    /// Have it made by the configured model
+    #[arg(long)]
+    model: bool,
+    /// Where to write it; there must be no such file. Default: the standard output
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+impl Make {
+    pub(super) fn read(mut self) -> Result<Self, CliError> {
+        if self.request == "-" {
+            self.request = source::file("-")?;
+        }
+        Ok(self)
+    }
+
+    pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
+        let made = match (&self.by, self.model) {
+            (None, false) => shared.call("plan_make", json!({ "request": self.request })).await?,
+            (Some(by), _) => by_other(shared, json!({ "request": self.request, "by": by })).await?,
+            (None, true) => by_other(shared, json!({ "request": self.request, "model": true })).await?,
+        };
+        let file = made["file"].as_str().unwrap_or_default();
+        let Some(path) = &self.to else {
+            shared.print(&made, |_| file.to_owned())?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let created = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+        let written = created.and_then(|mut out| out.write_all(file.as_bytes()));
+        written.map_err(|error| CliError::Usage(format!("cannot write {}: {error}", path.display())))?;
+        if shared.is_json() {
+            output::json_text(&made.to_string())?;
+        } else {
+            let name = quoted(&path.display().to_string());
+            note(&format!("wrote {name}; run it with: {} plan run {name}{}", program(), shared.flags()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Has it made by somebody who may take their time, and ask.
+async fn by_other(shared: &Shared, arguments: Value) -> Result<Value, CliError> {
+    let started = shared.tools().start("plan_make", arguments).await;
+    let task = match started.map_err(|error| shared.failed(error))? {
+        Outcome::Task(task) => task.id,
+        Outcome::Done(called) => return Ok(document(called.structured.as_ref(), &called.text)),
+    };
+    shared.saw(&task);
+    let mut progress = Progress::new(shared.is_json());
+    loop {
+        let seen = shared.task(&task).await?;
+        progress.at(0, None, "making the plan");
+        match seen.status {
+            TaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
+            TaskStatus::Asks(questions) => {
+                progress.hide();
+                if !answer::is_attended(shared) || !answer::answer(shared, &task, &questions).await? {
+                    return Err(CliError::Admin(format!(
+                        "task {task} asks something: nuncio task get {task}"
+                    )));
+                }
+                progress.show();
+            }
+            TaskStatus::Completed(called) => return Ok(document(called.structured.as_ref(), &called.text)),
+            TaskStatus::Failed(why) => return Err(CliError::Admin(why)),
+            TaskStatus::Cancelled => return Err(CliError::Admin("the task was canceled".into())),
+        }
+    }
+}
+
+/// The first block of text is the file.
+fn document(plan: Option<&Value>, text: &str) -> Value {
+    let file = match text.find("\n{\"") {
+        Some(end) => &text[..=end],
+        None => text,
+    };
+    json!({ "plan": plan, "file": file, "matches": [] })
+}

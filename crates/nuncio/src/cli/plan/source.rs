@@ -1,0 +1,50 @@
+//! Where a plan comes from: a file, the standard input, words, or the id of one that the server knows.
+
+use std::{io::Read as _, path::Path};
+
+use crate::cli::error::CliError;
+
+/// What was named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The text of a plan's file.
+    File(String),
+    /// What is wanted, in words.
+    Request(String),
+    /// A plan that the server knows.
+    Id(String),
+}
+
+/// The text of a plan's file.
+pub(super) fn file(name: &str) -> Result<String, CliError> {
+    let mut content = String::new();
+    let (read, name) = match name {
+        "-" => (std::io::stdin().read_to_string(&mut content), "the standard input"),
+        path => (std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut content)), path),
+    };
+    read.map_err(|error| CliError::Usage(format!("cannot read {name}: {error}")))?;
+    Ok(content)
+}
+
+/// A file, or an id.
+pub(super) fn file_or_id(name: &str) -> Result<Source, CliError> {
+    if uuid::Uuid::try_parse(name).is_ok() && !Path::new(name).exists() {
+        return Ok(Source::Id(name.to_owned()));
+    }
+    file(name).map(Source::File)
+}
+
+/// A file, or a request. What looks like the name of a file is one.
+pub(super) fn file_or_request(name: &str) -> Result<Source, CliError> {
+    let looks_like_a_file = |name: &str| {
+        !name.contains(char::is_whitespace)
+            && Path::new(name).extension().is_some_and(|extension| extension == "toml" || extension == "json")
+    };
+    if name == "-" || Path::new(name).is_file() || looks_like_a_file(name) {
+        let text = file(name)?;
+        // Whoever pipes words wants them to be a request.
+        let is_plan = name != "-" || text.contains("[[tasks]]") || text.trim_start().starts_with('{');
+        return Ok(if is_plan { Source::File(text) } else { Source::Request(text) });
+    }
+    Ok(Source::Request(name.to_owned()))
+}

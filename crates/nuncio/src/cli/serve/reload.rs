@@ -1,0 +1,126 @@
+//! Changes of `nuncio.toml` while the server runs: agents come and go without a restart.
+//!
+//! The file is looked at every second, and at once on SIGHUP. What cannot be used leaves everything as it was, and
+//! is logged once. Other settings are read at the start only; those that changed are named.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use nuncio::agents::fleet::{Fleet, FleetError};
+use sha2::{Digest as _, Sha256};
+use tokio::signal::unix::Signal;
+
+use crate::config::{self, Config, Given, Loaded, SETTINGS};
+
+/// How often the file is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Whoever looks at the file.
+pub(super) struct Reload {
+    flags: Given,
+    file: PathBuf,
+    /// What the server was started with.
+    config: Config,
+    seen: Option<Stamp>,
+    /// Of what was read last, whether it could be used or not.
+    digest: Option<[u8; 32]>,
+}
+
+/// What tells that a file was written, without reading it.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    changed: Option<SystemTime>,
+    length: u64,
+    inode: u64,
+}
+
+impl Reload {
+    pub(super) fn new(flags: &Given, loaded: &Loaded) -> Self {
+        let mut reload = Self {
+            flags: flags.clone(),
+            file: loaded.file.clone(),
+            config: loaded.config.clone(),
+            seen: None,
+            digest: None,
+        };
+        // The first look would find what was just loaded. What was written in between is found by its content.
+        reload.seen = reload.stamp();
+        reload.digest = reload.content();
+        reload
+    }
+
+    /// Looks at the file for as long as the server runs. `hangup` is SIGHUP.
+    pub(super) async fn run(mut self, fleet: Fleet, mut hangup: Signal) {
+        loop {
+            let asked = tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => false,
+                told = hangup.recv() => told.is_some(),
+            };
+            if asked {
+                tracing::info!(file = %self.file.display(), "asked to read the configuration again");
+            }
+            if self.is_new() || asked {
+                self.apply(&fleet).await;
+            }
+        }
+    }
+
+    /// Whether the file has other content than when it was read last.
+    fn is_new(&mut self) -> bool {
+        let stamp = self.stamp();
+        if stamp == self.seen {
+            return false;
+        }
+        self.seen = stamp;
+        let digest = self.content();
+        std::mem::replace(&mut self.digest, digest) != digest
+    }
+
+    fn stamp(&self) -> Option<Stamp> {
+        let metadata = fs::metadata(&self.file).ok()?;
+        Some(Stamp { changed: metadata.modified().ok(), length: metadata.len(), inode: metadata.ino() })
+    }
+
+    fn content(&self) -> Option<[u8; 32]> {
+        fs::read(&self.file).ok().map(|bytes| Sha256::digest(bytes).into())
+    }
+
+    async fn apply(&self, fleet: &Fleet) {
+        let loaded = config::load(&self.flags, Some(&self.file));
+        let read = loaded.and_then(|loaded| Ok((loaded.config.agents.specs()?, loaded.config)));
+        let (specs, config) = match read {
+            Ok(read) => read,
+            Err(error) => return tracing::error!("{error}; the agents stay as they were"),
+        };
+        match fleet.apply(specs).await {
+            Ok(applied) if applied.is_empty() => {}
+            Ok(applied) => tracing::info!(file = %self.file.display(), "agents: {applied}"),
+            Err(FleetError::Spec(error)) => {
+                tracing::error!("{}; the agents stay as they were", config.agents.wrong(&error));
+            }
+            Err(error) => {
+                tracing::error!("{}: {error}; the agents stay as they were", self.file.display());
+            }
+        }
+        let changed = self.changed(&config);
+        if !changed.is_empty() {
+            tracing::warn!(
+                "{}: a change of {} takes effect after a restart",
+                self.file.display(),
+                changed.join(", ")
+            );
+        }
+    }
+
+    /// The settings that are not what the server was started with.
+    fn changed(&self, config: &Config) -> Vec<&'static str> {
+        let (before, now) = (&self.config, config);
+        let changed = SETTINGS.iter().filter(|setting| (setting.get)(before) != (setting.get)(now));
+        let remotes = before.flows.registry.remotes != now.flows.registry.remotes;
+        changed.map(|setting| setting.key).chain(remotes.then_some("[[remote]]")).collect()
+    }
+}

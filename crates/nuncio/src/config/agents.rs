@@ -1,0 +1,175 @@
+//! The tables `[[agent]]` of `nuncio.toml`: agents that are made of configuration.
+//!
+//! They are kept as they stand in the file, and read by whoever serves them: a command that only looks for its
+//! server does not need the variables of the environment that an agent's secrets are in.
+
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+use nuncio::{
+    agents::configured::{AgentSpec, Kind, SpecError, spec::COMMON},
+    engine::redact::Redactor,
+};
+use toml::{Table, Value};
+
+use super::{ConfigError, nearest};
+
+/// What the tables are called.
+pub(super) const TABLE: &str = "agent";
+/// Characters of a name.
+const MAX_NAME: usize = 64;
+/// Keys whose values are secrets, or tables of values that may be.
+const SECRETS: [&str; 4] = ["token", "api-key", "headers", "env"];
+/// What stands in the place of a secret that is written in the file itself.
+const HIDDEN: &str = "(hidden)";
+
+/// The tables, as they stand in the file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct AgentTables {
+    path: PathBuf,
+    tables: Vec<Table>,
+}
+
+/// Takes them out of a file.
+pub(super) fn read(path: &Path, tables: Value) -> Result<AgentTables, ConfigError> {
+    let wrong = |why: &str| ConfigError::Table { path: path.to_owned(), table: TABLE, why: why.into() };
+    let Value::Array(tables) = tables else {
+        return Err(wrong("expected tables: write [[agent]] with two brackets, one for each"));
+    };
+    let tables = tables.into_iter().map(|table| match table {
+        Value::Table(table) => Ok(canonical(table)),
+        _ => Err(wrong("expected a table")),
+    });
+    Ok(AgentTables { path: path.to_owned(), tables: tables.collect::<Result<_, _>>()? })
+}
+
+/// Both spellings are common in TOML. What stands below a key is not ours.
+fn canonical(table: Table) -> Table {
+    table.into_iter().map(|(key, value)| (key.replace('_', "-"), value)).collect()
+}
+
+impl AgentTables {
+    /// What they say, with the environment of this process.
+    pub(crate) fn specs(&self) -> Result<Vec<AgentSpec>, ConfigError> {
+        let mut specs: Vec<AgentSpec> = vec![];
+        for table in &self.tables {
+            let spec = self.one(table).map_err(|error| self.wrong(&error))?;
+            if specs.iter().any(|other| other.name == spec.name) {
+                return Err(self.wrong(&spec.wrong("name", "there are two agents of that name")));
+            }
+            specs.push(spec);
+        }
+        Ok(specs)
+    }
+
+    fn one(&self, table: &Table) -> Result<AgentSpec, SpecError> {
+        let unusable = |why: String| SpecError { agent: String::new(), key: "table".into(), why };
+        let json = match serde_json::to_value(table).map_err(|error| unusable(error.to_string()))? {
+            serde_json::Value::Object(json) => json,
+            _ => return Err(unusable("expected a table".into())),
+        };
+        let mut spec = AgentSpec::read(&json, &|name| std::env::var(name).ok())?;
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if spec.name.is_empty() || spec.name.len() > MAX_NAME || !spec.name.chars().all(legal) {
+            return Err(spec.wrong("name", format!("1 to {MAX_NAME} letters, digits, '-' and '_'")));
+        }
+        // Programs start beside the file that names them, wherever the server was started.
+        let folder = self.path.parent().map(std::path::absolute);
+        let folder = match folder {
+            Some(Ok(folder)) => folder,
+            _ => std::env::current_dir().unwrap_or_default(),
+        };
+        let beside = |dir: &mut Option<PathBuf>| *dir = Some(folder.join(dir.take().unwrap_or_default()));
+        match &mut spec.kind {
+            Kind::Process(process) => beside(&mut process.dir),
+            Kind::Mcp(mcp) if !mcp.command.is_empty() => beside(&mut mcp.dir),
+            _ => {}
+        }
+        Ok(spec)
+    }
+
+    /// The error with its place, and the key that was most likely meant.
+    pub(crate) fn wrong(&self, error: &SpecError) -> ConfigError {
+        let SpecError { agent, key, why } = error;
+        let mut text = match agent.as_str() {
+            "" => format!("{key}: {why}"),
+            name => format!("{name:?}: {key}: {why}"),
+        };
+        if let Some((_, expected)) =
+            why.split_once("unknown field").and_then(|(_, why)| why.split_once("expected"))
+        {
+            // The names of the keys are between backticks.
+            let known = expected.split('`').skip(1).step_by(2).chain(COMMON);
+            if let Some(near) = nearest(key, known) {
+                let _ = write!(text, ": did you mean {near:?}?");
+            }
+        }
+        ConfigError::Table { path: self.path.clone(), table: TABLE, why: text }
+    }
+
+    /// The tables as a file would have them, without secrets.
+    pub(super) fn print(&self) -> String {
+        let mut out = String::new();
+        for table in &self.tables {
+            let shown: Table = table.iter().map(|(key, value)| (key.clone(), shown(key, value))).collect();
+            let shown = Table::from_iter([(TABLE.to_owned(), Value::Array(vec![Value::Table(shown)]))]);
+            // A String takes everything.
+            let _ = write!(out, "\n{shown}");
+        }
+        out
+    }
+}
+
+/// A value as it may be shown: of a secret only that it comes from the environment.
+fn shown(key: &str, value: &Value) -> Value {
+    let secret = SECRETS.contains(&key);
+    match value {
+        Value::Table(table) if secret => {
+            table.iter().map(|(name, value)| (name.clone(), shown("token", value))).collect::<Table>().into()
+        }
+        Value::Table(table) => {
+            table.iter().map(|(name, value)| (name.clone(), shown(name, value))).collect::<Table>().into()
+        }
+        Value::Array(items) => Value::Array(items.iter().map(|item| shown(key, item)).collect()),
+        Value::String(text) if secret => Value::String(without_secret(text)),
+        Value::String(text) => Value::String(Redactor::default().text(text).into_owned()),
+        other => other.clone(),
+    }
+}
+
+/// What remains of a secret: the variables that it is made of.
+fn without_secret(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (literal, variable) = match rest.find("${") {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        if !literal.is_empty() {
+            out.push_str(HIDDEN);
+        }
+        let end = variable.find('}').map_or(variable.len(), |end| end + 1);
+        out.push_str(&variable[..end]);
+        rest = &variable[end..];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_secret_the_variable_is_shown() {
+        let check = |text: &str, left: &str| assert_eq!(without_secret(text), left);
+        check("${KEY}", "${KEY}");
+        check("Bearer ${KEY}", "(hidden)${KEY}");
+        check("sk-12345", "(hidden)");
+        check("${A}${B}x", "${A}${B}(hidden)");
+        check("${A", "${A");
+        check("", "");
+    }
+}

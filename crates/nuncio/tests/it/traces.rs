@@ -1,0 +1,116 @@
+//! Traces of a real server that is killed, as a collector of OpenTelemetry and a webhook's receiver see them.
+//!
+//! The collector is a stand-in that takes OTLP over HTTP as JSON and keeps it.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::{Router, extract::State, http::HeaderMap, routing::post};
+use serde_json::{Value, json};
+
+use crate::{http, server_process::ServerProcess};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const ASKER: &str = "b7ad6b7169203331";
+
+/// What arrived.
+#[derive(Clone, Default)]
+struct Arrived {
+    spans: Arc<Mutex<Vec<Value>>>,
+    hooks: Arc<Mutex<Vec<String>>>,
+}
+
+impl Arrived {
+    fn named(&self, name: &str) -> Vec<Value> {
+        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        spans.iter().filter(|span| span["name"] == name).cloned().collect()
+    }
+
+    fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let started = Instant::now();
+        while !condition(self) {
+            assert!(started.elapsed() < Duration::from_secs(60), "never came true: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A collector and a receiver of webhooks, on one port.
+fn listen() -> (String, Arrived) {
+    let arrived = Arrived::default();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new()
+        .route("/v1/traces", post(take))
+        .route("/hook", post(hooked))
+        .with_state(arrived.clone());
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            axum::serve(listener, router).await.unwrap();
+        });
+    });
+    (url, arrived)
+}
+
+async fn take(State(arrived): State<Arrived>, body: String) -> &'static str {
+    let request: Value = serde_json::from_str(&body).unwrap();
+    let spans = request["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().cloned().unwrap_or_default();
+    arrived.spans.lock().unwrap_or_else(PoisonError::into_inner).extend(spans);
+    "{}"
+}
+
+async fn hooked(State(arrived): State<Arrived>, headers: HeaderMap) -> &'static str {
+    let traceparent = headers.get("traceparent").map(|value| value.to_str().unwrap().to_owned());
+    arrived.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(traceparent.unwrap_or_default());
+    "{}"
+}
+
+#[test]
+fn one_trace_from_the_request_over_a_kill_to_the_webhook() {
+    let (collector, arrived) = listen();
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!("[otlp]\nendpoint = \"{collector}\"\ninterval = \"20ms\"\n");
+    std::fs::write(dir.path().join("nuncio.toml"), config).unwrap();
+    let flags = ["--agent-step", "10ms", "--allow-private-webhooks"];
+    let mut server = ServerProcess::start(&dir.path().join("data"), &flags);
+    let url = format!("{}/agents/travel_agent", server.url());
+    let params = json!({
+        "message": { "messageId": "m1", "role": "ROLE_USER", "parts": [{ "text": "Lisbon" }] },
+        "configuration": { "taskPushNotificationConfig": { "id": "hook", "url": format!("{collector}/hook") } },
+    });
+    let given = format!("00-{TRACE}-{ASKER}-01");
+    let task = http::rpc_with(&url, "SendMessage", &params, &[("traceparent", &given)]);
+    let id = task["result"]["task"]["id"].as_str().unwrap_or_else(|| panic!("{task}")).to_owned();
+    arrived.until("a run that was parked", |arrived| !arrived.named("run travel_agent").is_empty());
+    server.kill9();
+    server.restart();
+    let answer = json!({ "message": {
+        "messageId": "m2", "taskId": id, "role": "ROLE_USER", "parts": [{ "text": "yes" }],
+    } });
+    http::rpc(&url, "SendMessage", &answer);
+
+    arrived.until("the whole task", |arrived| arrived.named("task travel_agent").len() == 1);
+    let whole = arrived.named("task travel_agent").remove(0);
+    assert_eq!((&whole["traceId"], &whole["parentSpanId"]), (&json!(TRACE), &json!(ASKER)));
+    arrived.until("both runs", |arrived| arrived.named("run travel_agent").len() >= 2);
+    let webhooks = |arrived: &Arrived| arrived.named("webhook");
+    arrived.until("webhooks", |arrived| {
+        let hooks = arrived.hooks.lock().unwrap_or_else(PoisonError::into_inner).len();
+        hooks > 2 && webhooks(arrived).len() >= hooks
+    });
+    for part in arrived.named("run travel_agent").iter().chain(&webhooks(&arrived)) {
+        assert_eq!((&part["traceId"], &part["parentSpanId"]), (&json!(TRACE), &whole["spanId"]), "{part}");
+    }
+    let known: Vec<String> = webhooks(&arrived)
+        .iter()
+        .map(|span| format!("00-{TRACE}-{}-01", span["spanId"].as_str().unwrap()))
+        .collect();
+    for hook in arrived.hooks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        assert!(known.contains(hook), "{hook} is not among {known:?}");
+    }
+}

@@ -1,0 +1,59 @@
+//! Looks now and then whether the credentials with which a stream was opened are still good. A request is done before
+//! that matters; a stream that only tells what changes has no end of its own.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use axum::http::{HeaderMap, header};
+use tokio::time::Instant;
+
+use super::{AuthError, Authenticator, Peer};
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// The credentials of one stream.
+pub(crate) struct Vigil {
+    /// `None`: nobody was asked for any, or it is the operator.
+    shown: Option<Shown>,
+    next: Instant,
+}
+
+struct Shown {
+    authenticator: Arc<dyn Authenticator>,
+    headers: HeaderMap,
+    from: Option<IpAddr>,
+}
+
+impl Vigil {
+    /// Where there is nothing to look at.
+    pub(crate) fn none() -> Self {
+        Self { shown: None, next: Instant::now() }
+    }
+
+    /// Over what a request shows.
+    pub(crate) fn over(authenticator: &Arc<dyn Authenticator>, headers: &HeaderMap, peer: &Peer) -> Self {
+        let authorization = headers.get(header::AUTHORIZATION).cloned();
+        let headers = authorization.map(|shown| (header::AUTHORIZATION, shown)).into_iter().collect();
+        let shown = Shown { authenticator: Arc::clone(authenticator), headers, from: peer.ip() };
+        Self { shown: Some(shown), next: Instant::now() + LOOK }
+    }
+
+    /// Waits until they are not good any more. Dropped meanwhile, nothing is lost: the next one goes on.
+    pub(crate) async fn ended(&mut self) {
+        let Some(Shown { authenticator, headers, from }) = &self.shown else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep_until(self.next).await;
+            match authenticator.authenticate(headers, *from).await {
+                // While nobody can tell, what was good is.
+                Ok(_) | Err(AuthError::Unavailable(_)) => {}
+                Err(why) => {
+                    tracing::info!(%why, "a stream is closed");
+                    return;
+                }
+            }
+            self.next = Instant::now() + LOOK;
+        }
+    }
+}
