@@ -5,14 +5,18 @@
 //! ```
 //!
 //! The suite says which revision to speak (`MCP_CONFORMANCE_PROTOCOL_VERSION`), and for some scenarios which tools to
-//! call with what (`MCP_CONFORMANCE_CONTEXT`). Questions are answered with what their schemas propose.
+//! call with what, or as which client (`MCP_CONFORMANCE_CONTEXT`). Questions are answered with what their schemas propose,
+//! and consent is given to everything.
 
 #![allow(clippy::print_stderr, reason = "the suite shows what is said there")]
 
-use std::{process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use nuncio_client::{
+    auth::Authorizer,
     mcp::{McpOptions, McpPeer},
+    oauth::{Client, Consent, MemoryKeeper, OAuth, OAuthOptions, Visit},
     peer::{Begin, Ended, Happened, Offer, Peer as _, PeerError, Place},
 };
 use nuncio_engine::{
@@ -22,6 +26,10 @@ use nuncio_engine::{
 };
 use nuncio_wire::mcp::Version;
 use serde_json::{Map, Value, json};
+use url::Url;
+
+/// Where the suite takes this client's metadata to be.
+const METADATA: &str = "https://conformance-test.local/client-metadata.json";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -31,7 +39,15 @@ async fn main() -> ExitCode {
     };
     let version = std::env::var("MCP_CONFORMANCE_PROTOCOL_VERSION").ok();
     let version = version.and_then(|name| Version::parse(&name));
-    let options = McpOptions { version, request_timeout: Duration::from_secs(10), ..McpOptions::default() };
+    let authorizer = match authorizer() {
+        Ok(authorizer) => Some(authorizer),
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let request_timeout = Duration::from_secs(10);
+    let options = McpOptions { version, request_timeout, authorizer, ..McpOptions::default() };
     let peer = McpPeer::new(Place::Url(url), options);
     let done = use_everything(&peer).await;
     peer.close().await;
@@ -42,6 +58,58 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What gets tokens, as the client that the suite wants this one to be.
+fn authorizer() -> Result<Arc<dyn Authorizer>, String> {
+    let context = context();
+    let text = |member: &str| context[member].as_str().map(str::to_owned);
+    let client = text("client_id").map(|id| Client {
+        id,
+        secret: text("client_secret"),
+        method: None,
+        redirect_uri: None,
+    });
+    let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
+    let options = OAuthOptions {
+        metadata_url: Url::parse(METADATA).ok(),
+        client,
+        for_itself: scenario.starts_with("auth/client-credentials"),
+        ..OAuthOptions::default()
+    };
+    let oauth = OAuth::new(options, Arc::new(MemoryKeeper::default()), Arc::new(Yes))?;
+    Ok(Arc::new(oauth))
+}
+
+/// Somebody who says yes to everything, without a browser.
+struct Yes;
+
+#[async_trait]
+impl Consent for Yes {
+    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn Visit>, String> {
+        Ok(Box::new(Self))
+    }
+}
+
+#[async_trait]
+impl Visit for Yes {
+    fn redirect_uri(&self) -> &str {
+        "http://localhost:3000/callback"
+    }
+
+    async fn ask(self: Box<Self>, url: &Url) -> Result<Url, String> {
+        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        let client = client.build().map_err(|error| error.to_string())?;
+        let answer = client.get(url.clone()).send().await.map_err(|error| error.to_string())?;
+        let back = answer.headers().get("location").and_then(|back| back.to_str().ok());
+        back.and_then(|back| Url::parse(back).ok()).ok_or_else(|| format!("HTTP {}", answer.status()))
+    }
+}
+
+/// What the suite says beside the address.
+fn context() -> Value {
+    let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default();
+    serde_json::from_str(&context).unwrap_or_default()
 }
 
 async fn use_everything(peer: &McpPeer) -> Result<(), PeerError> {
@@ -76,8 +144,7 @@ async fn use_everything(peer: &McpPeer) -> Result<(), PeerError> {
 
 /// The calls that the suite wants.
 fn wanted() -> Option<Vec<(String, Value)>> {
-    let context = std::env::var("MCP_CONFORMANCE_CONTEXT").ok()?;
-    let context: Value = serde_json::from_str(&context).ok()?;
+    let context = context();
     let calls = context["toolCalls"].as_array()?.iter();
     Some(
         calls

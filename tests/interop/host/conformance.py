@@ -1,4 +1,4 @@
-"""The client scenarios of the official MCP conformance suite that need no authorization, by conformance_client.
+"""The client scenarios of the official MCP conformance suite, authorization among them, by conformance_client.
 
     conformance.py CONFORMANCE_CLIENT FOLDER
 
@@ -13,12 +13,28 @@ import subprocess
 import sys
 import tempfile
 
+# What is left out are extensions: keys that sign (client-credentials-jwt, dpop), and what companies manage.
+AUTH = ("metadata-default", "metadata-var1", "metadata-var2", "metadata-var3", "basic-cimd",
+        "scope-from-www-authenticate", "scope-from-scopes-supported", "scope-omitted-when-undefined", "scope-step-up",
+        "scope-retry-limit", "token-endpoint-auth-basic", "token-endpoint-auth-post", "token-endpoint-auth-none",
+        "pre-registration")
+AUTH_OF_2026 = ("resource-mismatch", "offline-access-scope", "offline-access-not-supported",
+                "authorization-server-migration", "iss-supported", "iss-not-advertised", "iss-supported-missing",
+                "iss-wrong-issuer", "iss-unexpected", "iss-normalized", "metadata-issuer-mismatch")
+AUTH_OF_2025_03 = ("2025-03-26-oauth-metadata-backcompat", "2025-03-26-oauth-endpoint-fallback")
+
+
+def auth(*lists):
+    return tuple(f"auth/{name}" for names in lists for name in names)
+
+
 SCENARIOS = {
+    "2025-03-26": auth(AUTH_OF_2025_03),
     "2025-11-25": ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry",
-                   "json-schema-2020-12-preservation"),
+                   "json-schema-2020-12-preservation") + auth(AUTH, ("client-credentials-basic",)),
     "2026-07-28": ("tools_call", "request-metadata", "sep-2322-client-request-state", "http-standard-headers",
                    "http-custom-headers", "http-invalid-tool-headers", "json-schema-ref-no-deref",
-                   "json-schema-2020-12-preservation"),
+                   "json-schema-2020-12-preservation") + auth(AUTH, AUTH_OF_2026),
 }
 LONGEST = 120
 
