@@ -119,6 +119,8 @@ pub(crate) struct Inner {
     /// Wakes whoever delivers webhooks.
     pub(crate) outbox: Arc<Notify>,
     runs: Mutex<HashMap<TaskId, Arc<Run>>>,
+    /// Tasks whose agent is not served here just now.
+    pub(crate) missing: runner::Missing,
     running: AtomicUsize,
     /// About how many tasks wait to be claimed; counted again by the claim loop.
     queued: AtomicU64,
@@ -152,6 +154,7 @@ impl Engine {
             claims: Notify::new(),
             outbox: Arc::default(),
             runs: Mutex::default(),
+            missing: runner::Missing::default(),
             running: AtomicUsize::new(0),
             queued: AtomicU64::new(0),
             queueing: AtomicU64::new(0),

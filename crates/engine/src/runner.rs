@@ -8,12 +8,14 @@
 mod claim;
 mod driver;
 mod lease;
+mod missing;
 
 use std::time::Duration;
 
 pub(crate) use claim::claim_loop;
 pub(crate) use driver::Driver;
 pub(crate) use lease::Lease;
+pub(crate) use missing::Missing;
 
 /// Attempts in a row that commit nothing new before a task is given up.
 pub const MAX_IDLE_ATTEMPTS: u32 = 5;

@@ -2,7 +2,7 @@
 
     conformance.py CONFORMANCE_CLIENT FOLDER
 
-FOLDER is where npm has installed the suite and a Node. Prints a line for every scenario, and for every check that did
+FOLDER is where tests/interop/environments has installed the suite and a Node. Prints a line for every scenario, and for every check that did
 not pass; ends with 0 when all did.
 """
 
@@ -60,10 +60,11 @@ def main():
 def run(client, folder, revision, scenario):
     """The checks that the suite wrote, and what it printed."""
     with tempfile.TemporaryDirectory(prefix="nuncio-conformance-") as results:
-        command = [folder / "node_modules/node/bin/node", folder / "node_modules/.bin/conformance", "client",
+        home = folder / "mcp-conformance"
+        command = [folder / "mcp-node/node_modules/node/bin/node", home / "node_modules/.bin/conformance", "client",
                    "--command", str(client), "--scenario", scenario, "--spec-version", revision, "--force",
                    "-o", results]
-        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        done = subprocess.run(command, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=LONGEST)
         written = pathlib.Path(results).glob("**/checks.json")
         return [check for path in written for check in json.loads(path.read_text())], done.stdout

@@ -16,8 +16,8 @@ import subprocess
 import sys
 import urllib.parse
 
-PACKAGES = ("@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22")
-HOME = pathlib.Path(__file__).resolve().parents[3] / "target/interop/mcp-conformance"
+INTEROP = pathlib.Path(__file__).resolve().parents[1]
+HOME = INTEROP.parents[1] / "target/interop/mcp-conformance"
 RESULTS = HOME / "results"
 # What a server gets that fails nothing, skips nothing, and streams where the suite would rather have a stream.
 FULL_MARKS = "2025-11-25=84,2026-07-28=197"
@@ -86,23 +86,13 @@ def reach(url):
 
 def install():
     """Gets the suite, and a Node that is new enough for it, from npm; once."""
-    stamp = HOME / "ready"
-    wanted = "\n".join(PACKAGES)
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
-    HOME.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(HOME / "node_modules", ignore_errors=True)
-    (HOME / "package-lock.json").unlink(missing_ok=True)
-    (HOME / "package.json").write_text('{ "private": true }\n')
-    # Its complaints about this machine's own, older Node are no errors: that one does not run the suite.
-    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", *PACKAGES], cwd=HOME, check=True)
+    subprocess.run([INTEROP / "environments"], check=True)
     if not node().exists():
         sys.exit("npm did not run the install script of the package node, so there is no Node 22")
-    stamp.write_text(wanted)
 
 
 def node():
-    return HOME / "node_modules/node/bin/node"
+    return HOME.parent / "mcp-node/node_modules/node/bin/node"
 
 
 def suite(*words):

@@ -105,7 +105,7 @@ impl HttpAgent {
         answers: &[Value],
         attempt: u32,
     ) -> Result<Response, Refused> {
-        let mut input = protocol::input(cx, &self.profile.name, attempt);
+        let mut input = protocol::input(cx, &self.profile.name);
         input.insert("answers".into(), answers.into());
         let request = self
             .client
@@ -113,6 +113,8 @@ impl HttpAgent {
             .headers(self.headers.clone())
             .header("idempotency-key", step.idempotency_key())
             .header("traceparent", cx.trace().header())
+            // Not in the body: under one key goes one body, and an endpoint may refuse another.
+            .header("nuncio-attempt", attempt)
             .json(&input);
         let sent = tokio::select! {
             biased;

@@ -103,7 +103,9 @@ impl ProcessAgent {
         place: &mut Place,
         attempt: u32,
     ) -> Result<Ended, AgentError> {
-        program.tell(&protocol::input(cx, &self.profile.name, attempt)).await?;
+        let mut input = protocol::input(cx, &self.profile.name);
+        input.insert("attempt".into(), attempt.into());
+        program.tell(&input).await?;
         let mut talk = Talk::new(cx, program, place);
         let ended = talk.go_on().await;
         // A question that is canceled says so by its error.

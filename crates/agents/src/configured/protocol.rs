@@ -253,7 +253,7 @@ pub(super) enum Told<'a> {
 }
 
 /// What the other side begins with.
-pub(super) fn input(cx: &TaskContext, agent: &str, attempt: u32) -> Map<String, Value> {
+pub(super) fn input(cx: &TaskContext, agent: &str) -> Map<String, Value> {
     let message = cx.input();
     let said = cx.messages().iter().map(|message| {
         let parts: Vec<Value> = message.parts.iter().map(part).collect();
@@ -265,7 +265,6 @@ pub(super) fn input(cx: &TaskContext, agent: &str, attempt: u32) -> Map<String, 
     input.insert("agent".into(), agent.into());
     input.insert("task".into(), cx.task_id().to_string().into());
     input.insert("context".into(), cx.context_id().into());
-    input.insert("attempt".into(), attempt.into());
     input.insert("text".into(), message.joined_text().into());
     input.insert("data".into(), message.data().cloned().unwrap_or_default());
     input.insert("messages".into(), said.collect());

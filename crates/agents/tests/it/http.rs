@@ -215,9 +215,9 @@ async fn a_request_that_a_stop_of_the_server_cut_is_made_again_under_its_key() {
     let server = server.restart().await;
     let task = server.settle(task).await;
     assert_eq!(ending(&task).1, "the second time");
-    let keys: Vec<_> = endpoint.got().into_iter().map(|got| got.headers["idempotency-key"].clone()).collect();
-    assert_eq!(keys.len(), 2);
-    assert_eq!(keys[0], keys[1]);
+    let [first, second] = &endpoint.got()[..] else { panic!("two requests") };
+    assert_eq!(first.headers["idempotency-key"], second.headers["idempotency-key"]);
+    assert_eq!(first.body, second.body, "under one key goes one body");
 }
 
 #[tokio::test]
@@ -236,6 +236,9 @@ async fn what_was_not_taken_is_sent_again_when_it_may_be() {
     let got = endpoint.got();
     assert_eq!(got.len(), 3);
     assert!(got.iter().all(|one| one.headers["idempotency-key"] == got[0].headers["idempotency-key"]));
+    assert!(got.iter().all(|one| one.body == got[0].body), "under one key goes one body");
+    let attempts: Vec<_> = got.iter().map(|one| one.headers["nuncio-attempt"].to_str().unwrap()).collect();
+    assert_eq!(attempts, ["1", "2", "3"]);
     let log = server.log(&task).await;
     let warnings = lines(&log, Level::Warning);
     assert!(warnings[0].contains("429") && warnings[0].contains("slow down"), "{warnings:?}");

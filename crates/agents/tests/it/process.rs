@@ -361,6 +361,24 @@ step("long", long)
 }
 
 #[tokio::test]
+async fn a_program_that_says_done_to_a_cancel_is_canceled() {
+    let program = Program::python(
+        r#"
+def long():
+    say(type="progress", done=1)
+    hear()
+    say(type="done", text="as far as it went", data={"half": True})
+step("long", long)
+"#,
+    );
+    let server = serve(&program, json!({})).await;
+    let task = server.submit(submit("program", Part::text("go"))).await;
+    server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
+    let task = server.cancel(&task).await;
+    assert_eq!(ending(&task), (State::Canceled, "as far as it went".into(), vec![]));
+}
+
+#[tokio::test]
 async fn a_cancel_while_a_program_asks_is_quick() {
     let program = Program::python("say(type='ask', text='?')\nhear()\nsay(type='done')");
     let server = serve(&program, json!({})).await;

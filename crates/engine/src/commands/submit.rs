@@ -143,8 +143,7 @@ impl Inner {
         if self.is_closing() {
             return Err(stopping());
         }
-        let profile = Arc::clone(&self.catalog.get(&submit.agent)?.profile);
-        self.check(&submit, &profile)?;
+        self.check_ids(&submit)?;
         if submit.idempotency_key.is_none()
             && self.options.idempotent_message_ids
             && submit.client_id.is_none()
@@ -165,6 +164,9 @@ impl Inner {
         {
             return self.original(caller, task, made_by == digest).await.map(Begun::known);
         }
+        // After the key: what was accepted once is found again, also when its agent is not served just now.
+        let profile = Arc::clone(&self.catalog.get(&submit.agent)?.profile);
+        self.check(&submit, &profile)?;
         if let Some(id) = known {
             return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await.map(Begun::known);
         }
@@ -400,18 +402,25 @@ impl Inner {
         Ok(Begun { task, entries: Some([made_by.clone()].into()) })
     }
 
+    /// Before anything is looked up by them.
+    fn check_ids(&self, submit: &Submit) -> Result<(), Error> {
+        let message = (!submit.message.id.is_empty()).then_some(&submit.message.id);
+        for (what, id) in [
+            ("messageId", message),
+            ("contextId", submit.context.as_ref()),
+            ("task id", submit.client_id.as_ref()),
+            ("idempotency key", submit.idempotency_key.as_ref()),
+        ] {
+            if let Some(id) = id {
+                check_id(what, id, &self.options.limits)?;
+            }
+        }
+        Ok(())
+    }
+
     fn check(&self, submit: &Submit, profile: &Profile) -> Result<(), Error> {
         let limits = &self.options.limits;
         self.check_message(&submit.message, profile)?;
-        for (what, id) in [
-            ("contextId", &submit.context),
-            ("task id", &submit.client_id),
-            ("idempotency key", &submit.idempotency_key),
-        ] {
-            if let Some(id) = id {
-                check_id(what, id, limits)?;
-            }
-        }
         if submit.webhooks.len() > limits.webhooks_per_task {
             return Err(Error::Limit(format!(
                 "webhooks_per_task: a task has at most {} push notification configs",

@@ -17,6 +17,8 @@ pub struct Options {
     pub cancel_grace: Duration,
     /// How long an agent may run, waiting not counted, when its profile says nothing.
     pub time_limit: Duration,
+    /// How long a task waits for its agent when that is not served here any more, before it fails.
+    pub missing_agent: Duration,
     /// How long ended tasks are kept.
     pub retention: Duration,
     /// Bytes of ended tasks that are kept in memory for those who ask again.
@@ -68,6 +70,7 @@ impl Default for Options {
             lease: Duration::from_secs(30),
             cancel_grace: Duration::from_secs(5),
             time_limit: Duration::from_secs(3600),
+            missing_agent: Duration::from_secs(300),
             retention: Duration::from_secs(30 * 24 * 3600),
             ended_cache_bytes: 32 * 1024 * 1024,
             expiry_poll: Duration::from_secs(60),

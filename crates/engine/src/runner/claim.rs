@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Driver, Lease, MAX_IDLE_ATTEMPTS, STORE_RETRY};
+use super::{Driver, Lease, MAX_IDLE_ATTEMPTS, STORE_RETRY, missing::LOOK_AGAIN};
 use crate::{
     content::{Message, Role},
     engine::{Inner as Engine, Permit, closed},
@@ -64,7 +64,7 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
             tokio::spawn(async move {
                 if let Err(error) = resume(Arc::clone(&engine), &claim, permit).await {
                     tracing::error!(task = %claim.row.id, %error, "a task could not be resumed");
-                    leave_alone(&engine, &claim).await;
+                    leave_alone(&engine, &claim, RESUME_AGAIN).await;
                 }
             });
         }
@@ -92,14 +92,26 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Resul
     if claimed.row.cancel {
         run.cancel();
     }
-    if let Some(why) = abandoned(&engine, claimed, &run) {
+    let served = engine.catalog.get(&claimed.row.agent);
+    let unserved = "canceled; its agent is not served any more and was not told";
+    let canceled = (claimed.row.cancel && served.is_err()).then_some(unserved);
+    if let Some(why) = canceled.or_else(|| abandoned(&engine, claimed, &run)) {
         let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, why);
         engine.cancel_children(claimed.row.id).await;
         lease.finish(&run, Event::Status(Status { state: State::Canceled, message: Some(message) })).await;
         return Ok(());
     }
-    let refusal = match engine.catalog.get(&claimed.row.agent) {
-        Err(error) => error.to_string(),
+    let refusal = match served {
+        Err(error) => {
+            let patience = engine.options.missing_agent;
+            if engine.missing.again(&claimed.row, engine.clock.now(), patience) {
+                tracing::warn!(task = %claimed.row.id, %error, "its agent is not served here; looking again");
+                drop(entered);
+                leave_alone(&engine, claimed, LOOK_AGAIN).await;
+                return Ok(());
+            }
+            format!("{error}; it was waited for for {patience:?}")
+        }
         Ok(_) if claimed.row.attempts >= MAX_IDLE_ATTEMPTS => {
             format!(
                 "quarantined: {} attempts in a row ended without getting any further",
@@ -144,10 +156,11 @@ async fn read(engine: &Arc<Engine>, claimed: &Claimed) -> Result<Option<(Arc<Run
     Ok(Some((Arc::new(Run::new(Arc::clone(engine), profile, &task, head, replay, true)), lease)))
 }
 
-/// Gives a task back that could not be read, for a while: it may be the disk, or a newer version's task.
-async fn leave_alone(engine: &Engine, claimed: &Claimed) {
+/// Gives a task back that could not be read, for a while: it may be the disk, or a newer version's task. Or one whose
+/// agent is missing.
+async fn leave_alone(engine: &Engine, claimed: &Claimed, wait: Duration) {
     let mut change = Change::new(Guard::Runner { task: claimed.row.no, epoch: claimed.row.epoch });
-    change.run = RunChange::Due(engine.clock.now().after(RESUME_AGAIN));
+    change.run = RunChange::Due(engine.clock.now().after(wait));
     for wait in STORE_RETRY {
         match engine.store.commit(change.clone()).await {
             Err(CommitError::Store(_)) => tokio::time::sleep(wait).await,

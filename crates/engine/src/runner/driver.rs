@@ -79,6 +79,10 @@ impl Driver {
         Event::Status(Status { state, message })
     }
 
+    fn overdue(&self, limit: Duration) -> Event {
+        self.end_with(State::Failed, Some(format!("the agent ran longer than its time limit of {limit:?}")))
+    }
+
     /// The task ends by a fault of the program, which its agent did not choose.
     fn fault(&self, why: String) -> Event {
         let message = self.named(Message::of("", Role::Agent, vec![Part::text(why)]));
@@ -140,6 +144,7 @@ impl Driver {
         let mut time_over = std::pin::pin!(tokio::time::sleep(left));
         let mut grace_over = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         let mut told = false;
+        let mut overdue = false;
         loop {
             if engine.is_closing() {
                 return Err(Stop::HandBack);
@@ -186,12 +191,17 @@ impl Driver {
                     }
                     () = &mut time_over, if !told && ended.is_none() => {
                         commit.await.transpose()?;
-                        let why = format!("the agent ran longer than its time limit of {limit:?}");
-                        return Ok(Some(self.end_with(State::Failed, Some(why))));
+                        // As with a cancel: what it has begun elsewhere is to be stopped, and the tasks it called.
+                        overdue = true;
+                        run.cancel();
+                        break;
                     }
                     () = &mut grace_over, if told && ended.is_none() => {
                         commit.await.transpose()?;
-                        return Ok(Some(self.end_with(State::Canceled, None)));
+                        return Ok(Some(match overdue {
+                            true => self.overdue(limit),
+                            false => self.end_with(State::Canceled, None),
+                        }));
                     }
                 }
                 if ended.is_some() && work.is_none() {
@@ -199,7 +209,10 @@ impl Driver {
                 }
             }
             if let Some(result) = ended {
-                return Ok(Some(self.end_of(result)));
+                return Ok(Some(match overdue {
+                    true => self.overdue(limit),
+                    false => self.end_of(result),
+                }));
             }
         }
     }

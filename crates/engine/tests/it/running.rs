@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::FutureExt;
 use nuncio_engine::{
-    AgentError, Chunk, Engine, Error, Level, List, Message, Outcome, State, Task, TaskContext,
+    AgentError, Chunk, Engine, Error, Level, List, Message, Outcome, State, Submit, Task, TaskContext,
     clock::Timestamp,
     event::{self, Entry, Event},
     store::{Change, CommitError, Guard, JournalRecord, NewTask, NodeId, RunChange, StoreError, TaskKey},
@@ -211,21 +211,53 @@ async fn two_runs_of_one_task_on_one_node_end_it_once() {
     engine.checked(task.origin.id).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_is_not_served_any_more_fails_its_tasks() {
+/// Where the agent `gone` has begun one task and is not served any more.
+async fn without_its_agent(submit: Submit, wait: Duration) -> (Engine, Task) {
     let world = World::new().agent("gone", async |_: TaskContext| std::future::pending().await);
     let engine = world.start().await;
-    let task = engine.send(to("gone", "go")).await;
+    let task = engine.send(submit).await;
     engine.stop().await;
     let store = {
         drop(engine);
         world.open().await
     };
-    let engine =
-        World::new().agent("other", async |_: TaskContext| Ok(Outcome::done())).start_on(store).await;
+    let world = World::new().options(|options| options.missing_agent = wait);
+    let engine = world.agent("other", async |_: TaskContext| Ok(Outcome::done())).start_on(store).await;
+    (engine, task)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_not_served_any_more_fails_its_tasks() {
+    let (engine, task) = without_its_agent(to("gone", "go"), Duration::from_millis(100)).await;
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Failed);
-    assert!(last_words(&task).contains("there is no agent \"gone\""), "{task:?}");
+    let words = last_words(&task);
+    assert!(words.contains("there is no agent \"gone\"") && words.contains("100ms"), "{task:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_waits_for_an_agent_that_is_away_for_a_while() {
+    let keyed = || {
+        let mut submit = to("gone", "go");
+        submit.idempotency_key = Some("once".into());
+        submit
+    };
+    let (engine, task) = without_its_agent(keyed(), Duration::from_secs(300)).await;
+    let known = engine.send(keyed()).await;
+    assert_eq!(known.origin.id, task.origin.id, "what was accepted is found, whoever is served");
+    until("it was given back", async || engine.row(task.origin.id).await.node.is_none().then_some(())).await;
+    let back = Scripted::new("gone", async |_: TaskContext| Ok(Outcome::done()));
+    engine.catalog().change(vec![Arc::new(back)], &[]).unwrap();
+    assert_eq!(engine.ended(&task).await.state, State::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_waits_for_its_agent_can_be_canceled() {
+    let (engine, task) = without_its_agent(to("gone", "go"), Duration::from_secs(300)).await;
+    engine.cancel(&me(), &task.origin.id.to_string()).await.unwrap();
+    let task = engine.ended(&task).await;
+    assert_eq!(task.state, State::Canceled);
+    assert!(last_words(&task).contains("not served any more"), "{task:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -286,6 +318,38 @@ async fn an_agent_that_takes_too_long_fails() {
     assert_eq!(task.state, State::Failed);
     assert!(last_words(&task).contains("longer than its time limit of 50ms"), "{task:?}");
     engine.checked(task.origin.id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_whose_time_is_up_tidies_up_and_so_does_what_it_called() {
+    let tidied = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&tidied);
+    let slow = Scripted::new("slow", move |cx: TaskContext| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let called = cx.call("endless", said("go"));
+            tokio::select! {
+                _ = called => Ok(Outcome::done()),
+                () = cx.canceled() => {
+                    seen.store(true, Ordering::SeqCst);
+                    Ok(Outcome::done())
+                }
+            }
+        }
+    });
+    let world = World::new()
+        .agent("endless", async |_: TaskContext| std::future::pending().await)
+        .scripted(slow.limited(Duration::from_millis(200)))
+        .options(|options| options.cancel_grace = Duration::from_millis(200));
+    let engine = world.start().await;
+    let task = engine.send(to("slow", "go")).await;
+    let task = engine.ended(&task).await;
+    assert_eq!(task.state, State::Failed, "however it ended: {task:?}");
+    assert!(last_words(&task).contains("longer than its time limit of 200ms"), "{task:?}");
+    assert!(tidied.load(Ordering::SeqCst));
+    let called = engine.list(&me(), List { agent: Some("endless".into()), ..List::default() }).await.unwrap();
+    assert_eq!(called.tasks.len(), 1);
+    assert_eq!(engine.ended(&called.tasks[0]).await.state, State::Canceled);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -161,8 +161,21 @@ pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
 fn otlp(options: OtlpOptions) -> OtlpOptions {
     let headers = std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
     let headers = headers.split(',').filter_map(|header| header.split_once('='));
-    let headers = headers.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect();
+    let headers = headers.map(|(name, value)| (decoded(name.trim()), decoded(value.trim()))).collect();
     OtlpOptions { headers, ..options }
+}
+
+/// Names and values of that variable are percent-encoded. What is no such code stands for itself.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, more)) = rest.split_first() {
+        let code = (byte == b'%').then(|| more.get(..2)).flatten().and_then(|code| str::from_utf8(code).ok());
+        let code = code.filter(|code| !code.starts_with('+')).and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(code.unwrap_or(byte));
+        rest = if code.is_some() { &more[2..] } else { more };
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
 /// The built-in agents; the first is the default one.
@@ -185,4 +198,23 @@ fn metrics() -> Option<PrometheusHandle> {
         }
     });
     Some(handle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_the_environment_are_percent_encoded() {
+        for (text, meant) in [
+            ("Basic%20abc%3D", "Basic abc="),
+            ("100%", "100%"),
+            ("%zz", "%zz"),
+            ("%c3%a9", "é"),
+            ("%ff", "%ff"),
+            ("", ""),
+        ] {
+            assert_eq!(decoded(text), meant);
+        }
+    }
 }

@@ -143,6 +143,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("max-running", whole, "Tasks that run at once", engine.max_running),
     field!("max-queued", whole, "Tasks that may wait for one of them to end", engine.max_queued),
     field!("time-limit", duration, "How long an agent may run, waiting not counted", engine.time_limit),
+    field!(
+        "missing-agent",
+        duration,
+        "How long a task waits for an agent that is not served any more, before it fails",
+        engine.missing_agent
+    ),
     row("cancel-grace", Shape::Text, "DURATION", "How long a canceled agent may tidy up",
         |config| Some(duration::format(config.engine.cancel_grace)),
         |config, text| duration::parse(text).map(|value| config.engine.cancel_grace = value)),

@@ -2,7 +2,9 @@
 
 use nuncio_client::model::{ToolCall, ToolResult};
 use nuncio_engine::{
-    AgentError, Answer, Message, Part, Role, context::Branch, knowledge::Sought, surface::Shape,
+    AgentError, Answer, Message, Part, Role,
+    context::{Branch, CallEnd},
+    knowledge::Sought, surface::Shape,
 };
 use serde_json::{Map, Value, json};
 
@@ -106,13 +108,13 @@ async fn agent_called(
     part: Part,
 ) -> Result<Result<String, String>, AgentError> {
     let message = Message::of("", Role::User, vec![part]);
-    match branch.call(agent, message).await {
-        Ok(task) => {
+    // A refusal is kept as an end is: the model has been told of it, so after a restart it is not called after all.
+    match branch.call_until(agent, message, None).await?.end {
+        CallEnd::Ended(task) | CallEnd::Late(task) => {
             let (text, failed) = words::of_task(&task);
             Ok(if failed { Err(text) } else { Ok(text) })
         }
-        Err(AgentError::Failed(why)) => Ok(Err(why)),
-        Err(error) => Err(error),
+        CallEnd::Refused(why) => Ok(Err(why)),
     }
 }
 

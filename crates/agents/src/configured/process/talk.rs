@@ -229,7 +229,10 @@ impl<'a> Talk<'a> {
         };
         let outcome = tokio::time::timeout(grace, words).await;
         match outcome {
-            Ok(Some(Outcome::Completed(message))) => return Outcome::Completed(message),
+            // Not everything that it made is kept, so that would be no end to rely on.
+            Ok(Some(Outcome::Completed(message))) => {
+                return Outcome::Canceled(message.map(|message| message.joined_text()));
+            }
             Ok(Some(Outcome::Failed(why) | Outcome::Rejected(why))) => return Outcome::Canceled(Some(why)),
             Ok(Some(canceled)) => return canceled,
             Ok(None) | Err(_) => {}

@@ -80,6 +80,33 @@ async fn a_restart_while_tools_run_repeats_no_question_and_no_tool() {
 }
 
 #[tokio::test]
+async fn a_tool_that_was_not_there_is_not_called_after_a_restart() {
+    let stand_in = StandIn::start([
+        Reply::calls("", &TWO[1..], (10, 5)),
+        Reply::calls("", &TWO[..1], (10, 5)),
+        Reply::text(FINAL, (30, 8)).open_after(2),
+        Reply::text(FINAL, (30, 8)),
+    ])
+    .await;
+    let gate = Arc::new(Notify::new());
+    let double = Tool::new("double");
+    let twice = Tool { gate: Some(Arc::clone(&gate)), ..Tool::new("twice") };
+    let (doubles, twices) = (Arc::clone(&double.runs), Arc::clone(&twice.runs));
+    let agent = llm(&stand_in, json!({ "tools": ["double", "twice"] }));
+    let server = Server::with(vec![agent, Arc::new(double), Arc::new(twice)]).await;
+    let task = server.submit(question("Double 3.")).await;
+    until("the first tool runs", || twices.load(Ordering::SeqCst) == 1).await;
+    // The other one was offered to the model, and is gone when the model calls it.
+    server.engine.catalog().change(vec![], &["double".into()]).unwrap();
+    gate.notify_one();
+    server.log_until(&task, |event| matches!(event, Event::Artifact(_))).await;
+    let server = server.restart().await;
+    let task = server.settle(task).await;
+    assert_eq!(answer(&task), FINAL);
+    assert_eq!(doubles.load(Ordering::SeqCst), 0, "the model was told that there is none");
+}
+
+#[tokio::test]
 async fn a_restart_in_the_middle_of_an_answer_begins_it_anew() {
     let stand_in = StandIn::start([
         Reply::calls("", &TWO[..1], (10, 5)),

@@ -26,12 +26,14 @@ pub(super) struct Reload {
     /// What the server was started with.
     config: Config,
     seen: Option<Stamp>,
+    /// How it looked a moment ago, if it has changed since it was read.
+    changing: Option<Option<Stamp>>,
     /// Of what was read last, whether it could be used or not.
     digest: Option<[u8; 32]>,
 }
 
 /// What tells that a file was written, without reading it.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Clone, Copy)]
 struct Stamp {
     changed: Option<SystemTime>,
     length: u64,
@@ -45,6 +47,7 @@ impl Reload {
             file: loaded.file.clone(),
             config: loaded.config.clone(),
             seen: None,
+            changing: None,
             digest: None,
         };
         // The first look would find what was just loaded. What was written in between is found by its content.
@@ -73,6 +76,12 @@ impl Reload {
     fn is_new(&mut self) -> bool {
         let stamp = self.stamp();
         if stamp == self.seen {
+            self.changing = None;
+            return false;
+        }
+        // Somebody may be writing it still, and half of a file is a file too: it is read when it has come to rest.
+        if self.changing != Some(stamp) {
+            self.changing = Some(stamp);
             return false;
         }
         self.seen = stamp;
@@ -122,5 +131,29 @@ impl Reload {
         let changed = SETTINGS.iter().filter(|setting| (setting.get)(before) != (setting.get)(now));
         let remotes = before.flows.registry.remotes != now.flows.registry.remotes;
         changed.map(|setting| setting.key).chain(remotes.then_some("[[remote]]")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_when_it_has_come_to_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("nuncio.toml");
+        let agent = |name: &str| format!("[[agent]]\nname = \"{name}\"\nkind = \"process\"\ncommand = [\"cat\"]\n");
+        fs::write(&file, agent("one")).unwrap();
+        let loaded = config::load(&Given::new(), Some(&file)).unwrap();
+        let mut reload = Reload::new(&Given::new(), &loaded);
+        assert!(!reload.is_new());
+        let mut writing = agent("one");
+        for name in ["two", "three"] {
+            writing += &agent(name);
+            fs::write(&file, &writing).unwrap();
+            assert!(!reload.is_new(), "somebody may be writing it still");
+        }
+        assert!(reload.is_new());
+        assert!(!reload.is_new());
     }
 }
