@@ -113,7 +113,7 @@ impl A2aPeer {
         if let Some(known) = self.found().and_then(|found| found.agent(name)) {
             return Ok(known);
         }
-        let found = self.find().await?;
+        let found = self.find().await.map_err(|error| error.of_a_look(&self.address()))?;
         found.agent(name).ok_or_else(|| {
             let names: Vec<_> = found.agents.iter().map(|agent| agent.offer.name.as_str()).collect();
             PeerError::Refused(format!(

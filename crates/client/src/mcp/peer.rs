@@ -104,14 +104,15 @@ impl Peer for McpPeer {
     async fn begin(&self, begin: Begin) -> Result<Call, PeerError> {
         let mut again = true;
         let (connection, tool) = loop {
-            let connection = self.shared.connection().await?;
+            let connection = self.shared.connection().await;
+            let connection = connection.map_err(|error| error.of_a_look(&self.shared.at))?;
             match self.shared.tool(&connection, &begin.offer).await {
                 Ok(tool) => break (connection, tool),
                 Err(fail::Fail::SessionLost) if again => {
                     again = false;
                     self.shared.forget(&connection).await;
                 }
-                Err(fail) => return Err(fail.into_peer(&self.shared.at)),
+                Err(fail) => return Err(fail.into_peer(&self.shared.at).of_a_look(&self.shared.at)),
             }
         };
         let call = Again { arguments: tool.arguments(&begin.input)?, trace: begin.trace, ..Again::default() };
@@ -124,7 +125,8 @@ impl Peer for McpPeer {
 
     async fn resume(&self, handle: &Handle) -> Result<Call, PeerError> {
         let (kept, version) = Kept::read(handle)?;
-        let connection = self.shared.back(version, kept.session.as_deref()).await?;
+        let connection = self.shared.back(version, kept.session.as_deref()).await;
+        let connection = connection.map_err(|error| error.of_a_look(&self.shared.at))?;
         let (told, driver) = Call::new();
         let again = match &kept.way {
             Way::Again(again) => again.clone(),

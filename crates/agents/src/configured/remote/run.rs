@@ -147,6 +147,10 @@ impl Attempt<'_> {
                 };
                 return Ok(Begun::Lost { why, idempotent });
             }
+            if self.nth > 1 {
+                // Whoever lost the call before may need a moment.
+                step.sleep(self.there.remote.patience.again * (1 << self.nth.min(MOST_CALLS))).await?;
+            }
             let (begun, call) = turn::begin(self.there, &step, self.job).await?;
             *live = call;
             Ok(begun)

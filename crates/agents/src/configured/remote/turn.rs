@@ -112,7 +112,7 @@ pub(super) async fn begin(
         }
         let begun = match error {
             // Not everybody lets others name the conversation.
-            PeerError::Refused(_) if context.take().is_some() => continue,
+            PeerError::Refused(_) | PeerError::Gone(_) if context.take().is_some() => continue,
             PeerError::Refused(why) => Begun::Refused(why),
             PeerError::Cut(why) => Begun::Lost { why, idempotent },
             other => Begun::Away(other.to_string()),
@@ -161,7 +161,8 @@ pub(super) async fn follow(
         if live.is_none() {
             *live = match turn.resume().await {
                 Ok(live) => Some(live),
-                Err(error) if error.is_passing() && tries.again(step, &error).await? => continue,
+                // To look for it does nothing, and may be done again.
+                Err(error) if tries.again(step, &error).await? => continue,
                 Err(error) => return Ok(turn.without(&error)),
             };
         }
@@ -343,11 +344,12 @@ impl Tries {
             _ => return Ok(false),
         };
         let since = *self.since.get_or_insert_with(Instant::now);
-        let pause = asked.unwrap_or(self.pause);
-        if since.elapsed() + pause > self.limit {
+        let left = self.limit.saturating_sub(since.elapsed());
+        if left.is_zero() {
             return Ok(false);
         }
-        step.sleep(pause).await?;
+        // Whoever says when is asked then, and whoever would take too long once more at the end.
+        step.sleep(asked.unwrap_or(self.pause).min(left)).await?;
         self.pause = (self.pause * 2).min(LONGEST_WAIT);
         Ok(true)
     }

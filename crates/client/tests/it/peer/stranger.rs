@@ -11,7 +11,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::State as Shared,
-    http::header,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -59,6 +59,8 @@ struct Seen {
     swallow: usize,
     /// How many answers are not heard at all.
     deaf: usize,
+    /// What is said to every message once it was taken: a status, `Retry-After`, a body.
+    instead: Option<(u16, Option<&'static str>, Value)>,
 }
 
 const TASK: &str = "task-1";
@@ -171,6 +173,14 @@ async fn answer(Shared(stranger): Shared<Arc<Stranger>>, body: Bytes) -> Respons
             let text = message["parts"][0]["text"].clone();
             let is_answer = message["taskId"] == TASK;
             seen.messages.push(message);
+            if let Some((status, retry_after, body)) = seen.instead.clone() {
+                let mut response = if status == 0 { stream(&[body]) } else { plain(&body) };
+                *response.status_mut() = StatusCode::from_u16(status.max(200)).unwrap();
+                if let Some(seconds) = retry_after {
+                    response.headers_mut().insert(header::RETRY_AFTER, seconds.parse().unwrap());
+                }
+                return response;
+            }
             if is_answer && seen.deaf > 0 {
                 seen.deaf -= 1;
                 return stream(&[]);
@@ -351,6 +361,52 @@ async fn a_stranger_who_may_have_heard_is_not_told_twice() {
     let error = call(&peer, "stranger", "count", vec![]).await.unwrap_err();
     assert!(matches!(&error, PeerError::Cut(why) if why.contains("not known")), "{error:?}");
     assert_eq!(stranger.methods("SendStreamingMessage"), 1);
+}
+
+#[tokio::test]
+async fn what_is_answered_in_place_of_a_call_tells_whether_it_may_be_made_again() {
+    let rpc = |code: i64| json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": code, "message": "words" } });
+    let check = async |status: u16, retry_after: Option<&'static str>, body: Value, expected: &str| {
+        for streams in [true, false] {
+            let (stranger, peer) = Stranger::start(Manners { streams, ..Manners::default() }, vec![]).await;
+            stranger.seen.lock().unwrap().instead = Some((status, retry_after, body.clone()));
+            let came_to = match call(&peer, "stranger", "book", vec![]).await {
+                Ok(story) => format!("{:?}: {}", story.ended.as_ref().unwrap().state, story.words()),
+                Err(PeerError::Busy { retry_after, .. }) => format!("busy {retry_after:?}"),
+                Err(PeerError::Cut(_)) => "cut".into(),
+                Err(PeerError::Refused(_)) => "refused".into(),
+                Err(PeerError::Gone(_)) => "gone".into(),
+                Err(other) => format!("{other:?}"),
+            };
+            assert_eq!(came_to, expected, "{status} {retry_after:?} {body} {streams}");
+            assert_eq!(stranger.texts(), ["book"], "{status} {body} {streams}: it was said once");
+        }
+    };
+    // Whoever passed it on may have been heard.
+    for status in [500, 502, 503, 504] {
+        check(status, None, json!("a page"), "cut").await;
+    }
+    check(503, Some("3"), json!("a page"), "busy Some(3s)").await;
+    check(429, None, json!("a page"), "busy None").await;
+    check(404, None, json!("a page"), "gone").await;
+    check(422, None, json!("a page"), "refused").await;
+    // It was tried, and failed: with an error that stands alone, with a status, in a stream.
+    for code in [-32603, -32000, -32006] {
+        check(200, None, rpc(code), "Failed: words").await;
+        check(500, None, rpc(code), "Failed: words").await;
+    }
+    check(200, None, rpc(-32602), "refused").await;
+    check(200, None, rpc(-32001), "gone").await;
+}
+
+#[tokio::test]
+async fn an_error_in_place_of_the_first_event_is_an_end() {
+    let (stranger, peer) = Stranger::start(Manners { streams: true, ..Manners::default() }, vec![]).await;
+    let error = json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -32603, "message": "words" } });
+    stranger.seen.lock().unwrap().instead = Some((0, None, error));
+    let story = call(&peer, "stranger", "book", vec![]).await.unwrap();
+    assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (State::Failed, "words".into()));
+    assert_eq!(stranger.texts(), ["book"]);
 }
 
 #[tokio::test]

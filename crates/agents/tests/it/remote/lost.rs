@@ -1,0 +1,48 @@
+//! Calls that get lost, break and are refused: what is made again, and what is not.
+
+use std::time::Duration;
+
+use nuncio_agents::configured::spec::Lost;
+use nuncio_client::peer::{PeerError, Protocol};
+use nuncio_engine::{Part, State};
+
+use super::{
+    Server, ending,
+    far::{Far, ended},
+    made_with,
+};
+
+#[tokio::test]
+async fn what_was_not_taken_for_its_conversation_is_said_without_one() {
+    for refusal in [PeerError::Refused("no such context".into()), PeerError::Gone("not found".into())] {
+        let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+        far.refusals.lock().unwrap().push_back(refusal);
+        let server = super::server(&far).await;
+        assert_eq!(server.send("far", Part::text("x")).await.state, State::Completed);
+        let [first, second] = &far.asked()[..] else { panic!("two calls") };
+        assert!(first.begin.as_ref().unwrap().context.is_some());
+        assert!(second.begin.as_ref().unwrap().context.is_none());
+    }
+}
+
+#[tokio::test]
+async fn what_may_have_been_carried_out_is_not_said_again_where_the_table_says_so() {
+    for (lost, calls) in [(Lost::Fail, 1), (Lost::Again, 2)] {
+        let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+        far.refusals.lock().unwrap().push_back(PeerError::Cut("HTTP 504".into()));
+        let server = Server::with(vec![made_with(&far, |remote| remote.lost = lost).agent]).await;
+        let task = server.send("far", Part::text("x")).await;
+        assert_eq!(task.state == State::Completed, lost == Lost::Again, "{:?}", ending(&task));
+        assert_eq!(far.asked().len(), calls, "{lost:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_busy_for_longer_than_patience_lasts_is_tried_once_more_at_its_end() {
+    let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+    let busy = PeerError::Busy { why: "later".into(), retry_after: Some(Duration::from_secs(u64::MAX)) };
+    far.refusals.lock().unwrap().push_back(busy);
+    let server = super::server(&far).await;
+    assert_eq!(server.send("far", Part::text("x")).await.state, State::Completed);
+    assert_eq!(far.asked().len(), 2);
+}
