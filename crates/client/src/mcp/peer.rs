@@ -130,13 +130,17 @@ impl Peer for McpPeer {
         let (told, driver) = Call::new();
         let again = match &kept.way {
             Way::Again(again) => again.clone(),
-            Way::Stream { .. } | Way::Task => Again::default(),
+            Way::Stream { .. } | Way::Sent | Way::Task => Again::default(),
         };
         let token = kept.token.clone();
         let conversation = Conversation::new(&self.shared, connection, &handle.offer, token, again, driver);
         let task = handle.task.clone();
         tokio::spawn(async move { conversation.resume(kept, task.as_deref()).await });
         Ok(told)
+    }
+
+    fn answers_by_calling(&self, handle: &Handle) -> bool {
+        matches!(Kept::read(handle), Ok((Kept { way: Way::Again(_), .. }, _)))
     }
 
     async fn close(&self) {

@@ -159,7 +159,27 @@ impl Attempt<'_> {
     }
 
     async fn follow(&self, from: From, live: &mut Option<Live>) -> Result<Turn, AgentError> {
-        let follow = async |step| turn::follow(self.there, &step, from, live).await;
+        let mut first = true;
+        let calls = from.answer.is_some()
+            && from.handle.as_ref().is_some_and(|handle| self.there.peer().answers_by_calling(handle));
+        if calls && self.there.remote.lost != Lost::Again {
+            // As before the call itself: whoever finds it after a restart does not know what came of the answer.
+            first = false;
+            self.cx
+                .step(&self.named("answer"), async |_| {
+                    first = true;
+                    Ok(())
+                })
+                .await?;
+        }
+        let follow = async |step| {
+            if !first && live.is_none() {
+                return Ok(Turn::Lost(
+                    "this server stopped while it made the call again with an answer".into(),
+                ));
+            }
+            turn::follow(self.there, &step, from, live).await
+        };
         self.cx.step(&self.named("follow"), follow).await
     }
 

@@ -155,6 +155,7 @@ pub(super) async fn follow(
         answer: from.answer,
         answered: None,
         told: false,
+        heard: false,
     };
     let mut tries = Tries::new(there, there.remote.patience.resume);
     loop {
@@ -172,6 +173,9 @@ pub(super) async fn follow(
             Err(error) => {
                 // What broke off here may go on there.
                 *live = None;
+                if std::mem::take(&mut turn.heard) {
+                    tries.begin_anew();
+                }
                 let cut = matches!(error, PeerError::Cut(_)) || error.is_passing();
                 if turn.handle.is_none() || !cut || !tries.again(step, &error).await? {
                     return Ok(turn.without(&error));
@@ -195,6 +199,8 @@ struct Following<'a> {
     answered: Option<String>,
     /// Whether the other side was told to stop.
     told: bool,
+    /// Whether anything was heard of the work since the last cut.
+    heard: bool,
 }
 
 impl Following<'_> {
@@ -254,6 +260,7 @@ impl Following<'_> {
         live: &Live,
         happened: Happened,
     ) -> Result<Option<Result<Turn, PeerError>>, AgentError> {
+        self.heard |= !matches!(happened, Happened::Kept(_) | Happened::Asks(_));
         match happened {
             Happened::Kept(handle) => self.handle = Some(handle),
             Happened::Progress(progress) => {
@@ -334,6 +341,11 @@ struct Tries {
 impl Tries {
     fn new(there: &There, limit: Duration) -> Self {
         Self { since: None, limit, pause: there.remote.patience.again }
+    }
+
+    /// It went on meanwhile: the next outage is another one.
+    fn begin_anew(&mut self) {
+        self.since = None;
     }
 
     /// Waits, unless it has been tried for long enough or another try would not help.

@@ -58,6 +58,8 @@ pub(crate) struct Far {
     /// What the next calls are answered with once they were heard.
     pub(crate) refusals: Mutex<VecDeque<PeerError>>,
     pub(crate) closed: AtomicBool,
+    /// Whether an answer makes the whole call again.
+    pub(crate) by_calling: AtomicBool,
     forgot: AtomicBool,
     /// Lets go on who holds.
     pub(crate) on: Notify,
@@ -78,6 +80,7 @@ impl Far {
             resumed: AtomicU32::new(0),
             refusals: Mutex::default(),
             closed: AtomicBool::new(false),
+            by_calling: AtomicBool::new(false),
             forgot: AtomicBool::new(false),
             on: Notify::new(),
             broken: Notify::new(),
@@ -182,6 +185,10 @@ impl Peer for FarPeer {
         let (call, driver) = Call::new();
         tokio::spawn(act(Arc::clone(far), driver, number("task"), number("at")));
         Ok(call)
+    }
+
+    fn answers_by_calling(&self, _: &Handle) -> bool {
+        self.0.by_calling.load(Ordering::SeqCst)
     }
 
     async fn close(&self) {

@@ -1,6 +1,6 @@
 //! Calls that get lost, break and are refused: what is made again, and what is not.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use nuncio_agents::configured::spec::Lost;
 use nuncio_client::peer::{PeerError, Protocol};
@@ -8,8 +8,8 @@ use nuncio_engine::{Part, State};
 
 use super::{
     Server, ending,
-    far::{Far, ended},
-    made_with,
+    far::{Act, Far, ended, form},
+    made_with, named, progress, restart, submit, until,
 };
 
 #[tokio::test]
@@ -45,4 +45,42 @@ async fn who_is_busy_for_longer_than_patience_lasts_is_tried_once_more_at_its_en
     let server = super::server(&far).await;
     assert_eq!(server.send("far", Part::text("x")).await.state, State::Completed);
     assert_eq!(far.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn every_outage_of_a_long_call_gets_the_whole_patience() {
+    let patience = Duration::from_millis(400);
+    let script = vec![Act::CutOnce, progress(1.0), Act::Hold, Act::CutOnce, ended(State::Completed, "")];
+    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let agent = made_with(&far, |remote| {
+        remote.patience.resume = patience;
+        remote.lost = Lost::Fail;
+    });
+    let server = Server::with(vec![agent.agent]).await;
+    let task = server.submit(submit("far", Part::text("x"))).await;
+    until(|| far.resumed.load(Ordering::SeqCst) == 1).await;
+    // Longer than anybody is waited for in one outage.
+    tokio::time::sleep(patience * 2).await;
+    far.on.notify_one();
+    let task = server.settle(task).await;
+    assert_eq!(task.state, State::Completed, "{:?}", ending(&task));
+    assert_eq!((far.asked().len(), far.resumed.load(Ordering::SeqCst)), (1, 2));
+}
+
+#[tokio::test]
+async fn an_answer_that_makes_the_call_again_is_given_once_where_the_table_says_so() {
+    for by_calling in [true, false] {
+        let script = vec![form("who", "Who?"), Act::Hold, ended(State::Completed, "")];
+        let far = Far::new(Protocol::A2a, true, vec![script]);
+        far.by_calling.store(by_calling, Ordering::SeqCst);
+        let server = Server::with(vec![made_with(&far, |remote| remote.lost = Lost::Fail).agent]).await;
+        let task = server.send("far", Part::text("x")).await;
+        let task = server.try_answer(&task, named("Ada")).await.unwrap();
+        until(|| far.asked()[0].answers.len() == 1).await;
+        let server = restart(server, &far).await;
+        far.on.notify_one();
+        let task = server.settle(task).await;
+        assert_eq!(task.state == State::Failed, by_calling, "{:?}", ending(&task));
+        assert_eq!((far.asked().len(), far.asked()[0].answers.len()), (1, 1));
+    }
 }

@@ -60,6 +60,8 @@ pub(super) struct Conversation {
     turned_down: bool,
     /// Whether it was made anew already because of something that a second try may cure.
     retried: bool,
+    /// Whether the tool says that to call it twice does no more than to call it once.
+    idempotent: bool,
 }
 
 /// Where a call stands.
@@ -109,6 +111,7 @@ impl Conversation {
             heard: Instant::now(),
             turned_down: false,
             retried: false,
+            idempotent: false,
         }
     }
 
@@ -140,6 +143,7 @@ impl Conversation {
                 self.phase = Phase::Call(again);
                 if self.open.is_empty() { self.call().await } else { Ok(()) }
             }
+            Way::Sent => Err(PeerError::Gone("there is no way back to the call".into()).into()),
             Way::Task => {
                 self.join(task.unwrap_or_default()).await;
                 Ok(())
@@ -160,7 +164,9 @@ impl Conversation {
     async fn call(&mut self) -> Result<(), Fail> {
         let Phase::Call(again) = &mut self.phase else { return Ok(()) };
         again.round += 1;
+        let made_again = again.round > 1;
         let tool = self.shared.tool(&self.connection, &self.name).await?;
+        self.idempotent = tool.offer.idempotent;
         let mut params = json!({ "name": self.name, "arguments": again.arguments });
         params["_meta"]["progressToken"] = self.token.clone().into();
         if let Some(trace) = &again.trace {
@@ -182,6 +188,10 @@ impl Conversation {
         let stateless = self.connection.version.is_stateless();
         let mirrored = if stateless { tool.headers(&again.arguments) } else { HeaderMap::new() };
         self.exchange = Some(self.connection.exchange("tools/call", params, mirrored).await?);
+        if made_again {
+            // What led back until now would make it once more.
+            self.keep();
+        }
         Ok(())
     }
 
@@ -361,7 +371,14 @@ impl Conversation {
                 self.reconnect().await?;
                 self.make_again().await.map(|()| None)
             }
-            fail => Err(fail.into_peer(&self.connection.at)),
+            fail => {
+                let error = fail.into_peer(&self.connection.at);
+                if error.is_passing() && matches!(&self.phase, Phase::Call(again) if again.round > 1) {
+                    // It was not heard, and can be made again as before.
+                    self.keep();
+                }
+                Err(error)
+            }
         }
     }
 
@@ -438,6 +455,10 @@ impl Conversation {
                 (Way::Stream { request: request.clone(), event: event.clone() }, None)
             }
             (Phase::Call(again), None, _) => (Way::Again(again.clone()), None),
+            (Phase::Call(again), Some(_), None) if again.round > 1 => match self.idempotent {
+                true => (Way::Again(again.clone()), None),
+                false => (Way::Sent, None),
+            },
             (Phase::Call(_), Some(_), None) => return,
         };
         let kept = Kept {
