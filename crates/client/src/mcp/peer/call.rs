@@ -62,6 +62,9 @@ pub(super) struct Conversation {
     retried: bool,
     /// Whether the tool says that to call it twice does no more than to call it once.
     idempotent: bool,
+    /// The request that the server may be working on; and whether it knows that nobody wants it any more.
+    unanswered: Option<Value>,
+    taken_back: bool,
 }
 
 /// Where a call stands.
@@ -89,13 +92,12 @@ enum Step {
 impl Conversation {
     pub(super) fn new(
         shared: &Arc<Shared>,
-        connection: Arc<Connection>,
+        (connection, seat): (Arc<Connection>, Seat),
         name: &str,
         token: String,
         again: Again,
         driver: CallDriver,
     ) -> Self {
-        let seat = connection.hub.sit(&token, None);
         Self {
             shared: Arc::clone(shared),
             connection,
@@ -112,6 +114,8 @@ impl Conversation {
             turned_down: false,
             retried: false,
             idempotent: false,
+            unanswered: None,
+            taken_back: false,
         }
     }
 
@@ -133,6 +137,7 @@ impl Conversation {
         let begun = match kept.way {
             Way::Stream { request, event } => match &self.connection.link {
                 Link::Http(http) => {
+                    self.unanswered = Some(request.clone());
                     self.exchange = Some((request.clone(), http.resume(request, event.clone())));
                     self.cursor = Some(event);
                     Ok(())
@@ -187,7 +192,9 @@ impl Conversation {
         }
         let stateless = self.connection.version.is_stateless();
         let mirrored = if stateless { tool.headers(&again.arguments) } else { HeaderMap::new() };
-        self.exchange = Some(self.connection.exchange("tools/call", params, mirrored).await?);
+        let (id, exchange) = self.connection.exchange("tools/call", params, mirrored).await?;
+        self.unanswered = Some(id.clone());
+        self.exchange = Some((id, exchange));
         if made_again {
             // What led back until now would make it once more.
             self.keep();
@@ -302,7 +309,7 @@ impl Conversation {
 
     /// Takes the answer to what the call waits for.
     async fn answered(&mut self, answer: Answer) -> Result<Option<Ended>, PeerError> {
-        self.exchange = None;
+        (self.exchange, self.unanswered) = (None, None);
         if let Phase::Task(_) = &self.phase {
             return self.task_answered(answer);
         }
@@ -360,6 +367,9 @@ impl Conversation {
     /// What the call waited for will not come.
     async fn broke(&mut self, fail: Fail) -> Result<Option<Ended>, PeerError> {
         self.exchange = None;
+        if !matches!(fail, Fail::Peer(PeerError::Cut(_)) | Fail::Status { status: 500.., .. }) {
+            self.unanswered = None;
+        }
         if let Phase::Task(_) = &self.phase {
             return self.task_broke(fail);
         }
@@ -385,6 +395,7 @@ impl Conversation {
     async fn silent(&mut self) -> PeerError {
         let limit = self.connection.options.silence;
         if let Some((id, _)) = self.exchange.take() {
+            self.taken_back = true;
             self.connection.cancel(&id, "it took too long").await;
         }
         let (at, name) = (&self.connection.at, &self.name);
@@ -398,12 +409,10 @@ impl Conversation {
     /// Goes over to a connection that works.
     async fn reconnect(&mut self) -> Result<(), PeerError> {
         self.shared.forget(&self.connection).await;
-        self.connection = self.shared.connection().await?;
-        let task = match &self.phase {
-            Phase::Task(task) => Some(task.id.as_str()),
-            Phase::Call(_) => None,
-        };
-        self.seat = self.connection.hub.sit(&self.token, task);
+        (self.connection, self.seat) = self.shared.seat(&self.token).await?;
+        if let Phase::Task(task) = &self.phase {
+            self.seat.is_task(&task.id);
+        }
         Ok(())
     }
 
@@ -416,6 +425,7 @@ impl Conversation {
             return told.map(|_| None).map_err(|fail| fail.into_peer(&self.connection.at));
         }
         if let Some((id, exchange)) = self.exchange.take() {
+            self.taken_back = true;
             self.connection.cancel(&id, "the caller does not want it any more").await;
             drop(exchange);
         }
@@ -445,10 +455,7 @@ impl Conversation {
 
     /// Tells how to come back, where there is a way.
     fn keep(&mut self) {
-        let session = match &self.connection.link {
-            Link::Http(http) => http.session.as_ref().and_then(|id| id.to_str().ok()).map(str::to_owned),
-            Link::Wire(_) => None,
-        };
+        let session = self.connection.session().map(str::to_owned);
         let (way, task) = match (&self.phase, &self.exchange, &self.cursor) {
             (Phase::Task(task), ..) => (Way::Task, Some(task.id.as_str())),
             (Phase::Call(_), Some((request, _)), Some(event)) => {
@@ -477,11 +484,20 @@ impl Conversation {
         }
     }
 
+    /// What the server says from now on without naming a call may be about this one, if it was not answered.
+    fn leave(&mut self) {
+        if let (Phase::Call(_), Some(request)) = (&self.phase, self.unanswered.take())
+            && !self.connection.version.is_stateless()
+        {
+            self.seat.leave(&self.token, request, self.taken_back);
+        }
+    }
+
     /// Tells the rest, and how it ended.
     async fn end(mut self, end: Result<Option<Ended>, PeerError>) {
         self.shared.settled(self.open.iter().map(|open| open.id.as_str()));
         let last = match end {
-            Ok(None) => return,
+            Ok(None) => return self.leave(),
             Ok(Some(ended)) => Ok(Happened::Ended(ended)),
             Err(error) => Err(error),
         };
@@ -491,6 +507,7 @@ impl Conversation {
         {
             self.connection.cancel(&id, "the task has ended").await;
         }
+        self.leave();
         drop(self.seat);
         let CallDriver { happened, mut orders } = self.driver;
         let mut rest = self.outbox.into_iter().map(Ok).chain([last]).peekable();

@@ -34,6 +34,9 @@ pub struct McpOptions {
     pub reconnects: u32,
     /// The longest wait between two such attempts, and before a program that died is started again.
     pub max_backoff: Duration,
+    /// Connections (processes, sessions) that are held at most at a server which asks without saying whom: a call has
+    /// one of its own there. Further calls share, and a question that may be anybody's is refused.
+    pub max_connections: usize,
     /// Bytes of one message.
     pub max_message: usize,
     /// Tools that a server may offer.
@@ -71,6 +74,7 @@ impl Default for McpOptions {
             silence: Duration::from_secs(24 * 3600),
             reconnects: 30,
             max_backoff: Duration::from_secs(5),
+            max_connections: 8,
             max_message: 64 * 1024 * 1024,
             max_tools: 10_000,
             max_rounds: 100,

@@ -92,6 +92,46 @@ async fn a_program_tells_and_asks_while_it_works() {
 }
 
 #[tokio::test]
+async fn a_question_is_never_put_to_another_call() {
+    let folder = tempfile::tempdir().unwrap();
+    // The first call of a process asks when the gate opens, while the process reads on; the others wait for it, too.
+    let work = r#"
+      ( while [ ! -e "$GATE" ]; do sleep 0.02; done
+        say '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{"type":"object"}}}'
+        while [ ! -e "$GATE.$$" ]; do sleep 0.02; done
+        done_with "$(cat "$GATE.$$")" ) & ;;
+    *'"id":"q"'*) case "$line" in
+        *'"accept"'*) echo sure > "$GATE.$$.new" ;;
+        *several*) echo refused > "$GATE.$$.new" ;;
+      esac; mv "$GATE.$$.new" "$GATE.$$""#;
+    let mut program = shell(&script(UNKNOWN, work));
+    let gate = folder.path().join("gate");
+    program.env.insert("GATE".into(), gate.to_str().unwrap().into());
+    let peer = peer(program);
+    // As long as nobody knows that it asks, calls share one process, and what may be anybody's is refused.
+    let mut calls = vec![];
+    for _ in 0..2 {
+        calls.push(peer.begin(with("t", json!({}))).await.unwrap());
+    }
+    within(peer.look()).await.unwrap();
+    std::fs::write(&gate, "").unwrap();
+    for call in &mut calls {
+        let seen = follow(call).await.unwrap();
+        assert_eq!((seen.questions.len(), seen.text().as_str()), (0, "refused"));
+    }
+    // From then on each has a process of its own, and is asked what it caused.
+    let mut calls = vec![];
+    for _ in 0..3 {
+        calls.push(peer.begin(with("t", json!({}))).await.unwrap());
+    }
+    for call in &mut calls[1..] {
+        let seen = follow(call).await.unwrap();
+        assert_eq!((seen.questions.len(), seen.text().as_str()), (1, "sure"));
+    }
+    within(peer.close()).await;
+}
+
+#[tokio::test]
 async fn a_call_is_taken_back() {
     let work = r#"
       say '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"begun"}}'
