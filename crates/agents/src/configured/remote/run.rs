@@ -25,6 +25,7 @@ const MOST_CALLS: u32 = 5;
 
 /// Works on one task to its end.
 pub(super) async fn run(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
+    let _hold = there.hold();
     let outcome = work(there, cx).await;
     // It has ended: nobody comes back for what still waits.
     drop(pool::take(cx.task_id(), None));

@@ -84,3 +84,30 @@ async fn an_answer_that_makes_the_call_again_is_given_once_where_the_table_says_
         assert_eq!((far.asked().len(), far.asked()[0].answers.len()), (1, 1));
     }
 }
+
+#[tokio::test]
+async fn whoever_is_replaced_stays_until_its_calls_have_ended() {
+    // One call is at work, another waits for an answer.
+    let scripts = vec![
+        vec![progress(1.0), Act::Hold, ended(State::Completed, "")],
+        vec![form("who", "Who?"), ended(State::Completed, "")],
+    ];
+    let far = Far::new(Protocol::A2a, false, scripts);
+    let made = made_with(&far, |remote| remote.lost = Lost::Fail);
+    let server = Server::with(vec![made.agent]).await;
+    let working = server.submit(submit("far", Part::text("x"))).await;
+    server.log_until(&working, |event| matches!(event, nuncio_engine::Event::Progress(_))).await;
+    let waiting = server.send("far", Part::text("x")).await;
+    assert_eq!(waiting.state, State::InputRequired);
+
+    let living = made.living.unwrap();
+    let retired = tokio::spawn(async move { living.retire().await });
+    let waiting = server.answer(&waiting, named("Ada")).await;
+    assert_eq!(waiting.state, State::Completed, "{:?}", ending(&waiting));
+    assert!(!retired.is_finished() && !far.closed.load(Ordering::SeqCst));
+    far.on.notify_one();
+    let working = server.settle(working).await;
+    assert_eq!(working.state, State::Completed, "{:?}", ending(&working));
+    until(|| retired.is_finished()).await;
+    assert!(far.closed.load(Ordering::SeqCst));
+}
