@@ -64,6 +64,8 @@ pub(super) struct Feed {
     /// What was not handed over yet.
     ready: VecDeque<Happened>,
     source: Source,
+    /// The end as it was heard, while it is looked what else there is.
+    end: Vec<Happened>,
     /// What it was begun with, until it is known that it was taken.
     begun: Option<(Send, Headers)>,
     /// The last answer, until it is known that it was heard.
@@ -154,6 +156,7 @@ impl Feed {
             at,
             ready: VecDeque::new(),
             source,
+            end: vec![],
             begun: None,
             given: None,
             silent: None,
@@ -348,7 +351,7 @@ impl Feed {
         let blind = self.line.dialect() == Dialect::V0_1 && !self.told.has_artifacts();
         let streamed = matches!(event, StreamEvent::Status(_));
         if ended && streamed && (self.told.unsure || (blind && !self.by_cursor())) {
-            self.source = Source::Closing;
+            (self.source, self.end) = (Source::Closing, happened);
             return;
         }
         self.ready.extend(happened);

@@ -39,6 +39,12 @@ struct Manners {
     subscribes: bool,
     /// A subscription begins with what happens next, and not with the task.
     abrupt: bool,
+    /// A task that has ended is forgotten.
+    forgets: bool,
+    /// It says that the ids of its events are cursors, and the same message is one message.
+    cursors: bool,
+    /// Its messages have no ids.
+    nameless: bool,
 }
 
 struct Stranger {
@@ -209,6 +215,10 @@ async fn answer(Shared(stranger): Shared<Arc<Stranger>>, body: Bytes) -> Respons
         "SubscribeToTask" if manners.subscribes && !seen.rests() => {
             stream(&events(&mut seen, manners, &result))
         }
+        "GetTask" if manners.forgets && seen.rests() => {
+            let error = json!({ "code": -32001, "message": "no such task" });
+            plain(&json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }))
+        }
         "GetTask" => {
             let task = seen.task();
             if !manners.streams || !manners.subscribes || manners.abrupt {
@@ -262,7 +272,7 @@ fn counting() -> Vec<Value> {
 async fn a_stream_that_is_cut_at_every_event_loses_nothing() {
     for cuts_after in [Some(1), Some(2), Some(3), None] {
         for subscribes in [true, false] {
-            let manners = Manners { streams: true, cuts_after, subscribes, abrupt: false };
+            let manners = Manners { streams: true, cuts_after, subscribes, ..Manners::default() };
             let (_, peer) = Stranger::start(manners, counting()).await;
             let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
             assert_eq!(story.text(), "1 2 3 4 5 6 ", "{cuts_after:?} {subscribes} {:#?}", story.all);
@@ -276,11 +286,31 @@ async fn a_stream_that_is_cut_at_every_event_loses_nothing() {
 
 #[tokio::test]
 async fn what_happens_before_a_new_subscription_is_not_lost() {
-    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, abrupt: true };
+    let manners =
+        Manners { streams: true, cuts_after: Some(3), subscribes: true, abrupt: true, ..Manners::default() };
     let (stranger, peer) = Stranger::start(manners, counting()).await;
     let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
     assert_eq!(story.text(), "1 2 3 4 5 6 ", "{:#?}", story.all);
     assert_eq!(stranger.methods("SubscribeToTask"), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_is_forgotten_when_it_has_ended_has_ended() {
+    let manners = Manners {
+        streams: true,
+        cuts_after: Some(3),
+        subscribes: true,
+        abrupt: true,
+        forgets: true,
+        ..Manners::default()
+    };
+    let (stranger, peer) = Stranger::start(manners, counting()).await;
+    let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
+    assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (State::Completed, "counted".into()));
+    let is_said =
+        |happened: &Happened| matches!(happened, Happened::Log(line) if line.text.contains("may be missing"));
+    assert!(story.all.iter().any(is_said), "{:#?}", story.all);
+    assert_eq!(stranger.texts(), ["count"]);
 }
 
 #[tokio::test]
@@ -411,7 +441,7 @@ async fn an_error_in_place_of_the_first_event_is_an_end() {
 
 #[tokio::test]
 async fn a_handle_leads_back_without_cursors_too() {
-    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, abrupt: false };
+    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, ..Manners::default() };
     let (_, peer) = Stranger::start(manners, counting()).await;
     let mut first = within(peer.begin(begin("stranger", "count"))).await.unwrap();
     let mut story = Story::default();
