@@ -261,6 +261,8 @@ impl Given {
     }
 
     fn begin_again(&mut self) {
+        // What the call was not asked yet that broke off counts for the next one, too.
+        self.now.append(&mut self.before);
         self.before = std::mem::take(&mut self.now);
     }
 }

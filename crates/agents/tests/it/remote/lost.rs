@@ -111,3 +111,23 @@ async fn whoever_is_replaced_stays_until_its_calls_have_ended() {
     until(|| retired.is_finished()).await;
     assert!(far.closed.load(Ordering::SeqCst));
 }
+
+#[tokio::test]
+async fn an_answer_is_remembered_through_any_number_of_lost_calls() {
+    let ask = |id: &str, text: &str| form(id, text);
+    let scripts = vec![
+        vec![ask("a1", "Who?"), ask("a2", "Why?"), Act::Cut],
+        vec![Act::Cut],
+        vec![ask("c1", "Who?"), Act::Cut],
+        vec![ask("d1", "Who?"), ask("d2", "Why?"), ended(State::Completed, "")],
+    ];
+    let far = Far::new(Protocol::A2a, false, scripts);
+    let server = super::server(&far).await;
+    let task = server.send("far", Part::text("x")).await;
+    let task = server.answer(&task, named("Ada")).await;
+    let task = server.answer(&task, named("because")).await;
+    assert_eq!(task.state, State::Completed, "nobody is asked again: {:?}", task.questions);
+    let said: Vec<_> = far.asked()[3].answers.iter().map(|(_, answer)| answer.clone()).collect();
+    let accepted = |name: &str| nuncio_engine::Answer::Accept(serde_json::json!({ "name": name }));
+    assert_eq!(said, [accepted("Ada"), accepted("because")]);
+}
