@@ -173,6 +173,10 @@ pub(super) async fn follow(
             Err(error) => {
                 // What broke off here may go on there.
                 *live = None;
+                if !there.has_tools() {
+                    // Whoever asks the same once more has not heard the answer.
+                    turn.answer = turn.answer.take().or(turn.answered.take());
+                }
                 if std::mem::take(&mut turn.heard) {
                     tries.begin_anew();
                 }
@@ -195,8 +199,8 @@ struct Following<'a> {
     has_figures: bool,
     /// An answer that is to be given, with its question.
     answer: Option<(Question, Answer)>,
-    /// The question that was answered in this turn. It may be told once more.
-    answered: Option<String>,
+    /// The question that was answered in this turn, with the answer. It may be told once more.
+    answered: Option<(Question, Answer)>,
     /// Whether the other side was told to stop.
     told: bool,
     /// Whether anything was heard of the work since the last cut.
@@ -223,7 +227,7 @@ impl Following<'_> {
     async fn go_on(&mut self, live: &mut Live) -> Result<Result<Turn, PeerError>, AgentError> {
         if let Some((question, answer)) = self.answer.clone() {
             match live.call.answer(&question.id, answer).await {
-                Ok(()) => (self.answer, self.answered) = (None, Some(question.id)),
+                Ok(()) => self.answered = self.answer.take(),
                 Err(PeerError::Refused(why)) => return Ok(Ok(self.ask_again(question, &why))),
                 // It does not ask that yet, or not any more: what follows says it.
                 Err(PeerError::Gone(_)) => {}
@@ -273,11 +277,12 @@ impl Following<'_> {
             Happened::Settled(question) => {
                 self.answer.take_if(|(asked, _)| asked.id == question);
             }
-            Happened::Asks(question) if self.answered.as_ref() == Some(&question.id) => {}
+            Happened::Asks(question)
+                if self.answered.as_ref().is_some_and(|(it, _)| it.id == question.id) => {}
             Happened::Asks(question) => match self.answer.take() {
-                Some((asked, answer)) if is_same(&asked, &question) => {
+                Some((asked, answer)) if self.is_same(&asked, &question) => {
                     match live.call.answer(&question.id, answer.clone()).await {
-                        Ok(()) => self.answered = Some(question.id),
+                        Ok(()) => self.answered = Some((question, answer)),
                         Err(PeerError::Refused(why)) => return Ok(Some(Ok(self.ask_again(question, &why)))),
                         Err(PeerError::Gone(_)) => {}
                         Err(error) => {
@@ -294,6 +299,12 @@ impl Following<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether it is the same question. Servers of MCP put one again under another id; agents of A2A do not, and ask
+    /// the next in the same words.
+    fn is_same(&self, one: &Question, other: &Question) -> bool {
+        one.id == other.id || (self.there.has_tools() && one.text == other.text && one.ask == other.ask)
     }
 
     fn asks(&mut self, question: Question) -> Turn {
@@ -326,10 +337,6 @@ impl Following<'_> {
 
 /// What stands before the reason for which an answer was not taken.
 const REFUSED: &str = " (the last answer was not taken: ";
-
-fn is_same(one: &Question, other: &Question) -> bool {
-    one.id == other.id || (one.text == other.text && one.ask == other.ask)
-}
 
 /// Tries, for so long, with growing pauses.
 struct Tries {

@@ -131,3 +131,21 @@ async fn an_answer_is_remembered_through_any_number_of_lost_calls() {
     let accepted = |name: &str| nuncio_engine::Answer::Accept(serde_json::json!({ "name": name }));
     assert_eq!(said, [accepted("Ada"), accepted("because")]);
 }
+
+#[tokio::test]
+async fn an_answer_is_not_given_to_the_next_question_in_the_same_words() {
+    let script = vec![form("q1", "Next?"), Act::Hold, form("q2", "Next?"), ended(State::Completed, "")];
+    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let server = super::server(&far).await;
+    let task = server.send("far", Part::text("x")).await;
+    let task = server.try_answer(&task, named("Ada")).await.unwrap();
+    until(|| far.asked()[0].answers.len() == 1).await;
+    let server = restart(server, &far).await;
+    far.on.notify_one();
+    let task = server.settle(task).await;
+    assert_eq!(task.state, State::InputRequired, "{:?}", ending(&task));
+    let task = server.answer(&task, named("Bob")).await;
+    assert_eq!(task.state, State::Completed);
+    let given: Vec<_> = far.asked()[0].answers.iter().map(|(id, _)| id.clone()).collect();
+    assert_eq!(given, ["q1", "q2"]);
+}

@@ -54,6 +54,9 @@ struct Standing {
     /// The question that is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Asked>,
+    /// How many questions without names went before it.
+    #[serde(default)]
+    nameless: u32,
 }
 
 /// What comes of a call.
@@ -213,14 +216,14 @@ impl Feed {
             return Err(PeerError::Gone("the handle names no task".into()));
         };
         let mut feed = Self::new(line, at, Source::Lost);
-        feed.told = Told::resumed(feed.at.asked.clone());
+        feed.told = Told::resumed(feed.at.asked.clone(), feed.at.nameless);
         feed.told.unsure = !feed.by_cursor();
         feed.pause = Duration::ZERO;
         // Whether there is a way back is known before the call is given out.
         let found = feed.line.get(&task).await;
         let found = found.map_err(|error| peer_error(error).of_a_look(&feed.line.agent.card.at))?;
         if let Some(asked) = feed.told.asked.clone()
-            && Asked::read(found.state, found.message.as_ref()).question.id == asked.question.id
+            && feed.told.read(found.state, found.message.as_ref()).question.id == asked.question.id
             && found.state.is_interrupted()
         {
             feed.ready.push_back(Happened::Asks(asked.question));
@@ -373,6 +376,7 @@ impl Feed {
     /// Tells where the call stands, if that is news.
     fn keep(&mut self) {
         self.at.asked.clone_from(&self.told.asked);
+        self.at.nameless = self.told.nameless;
         self.at.endpoint.get_or_insert_with(|| self.line.agent.card.at.clone());
         let state = serde_json::to_value(&self.at).unwrap_or_default();
         let handle = Handle { offer: self.line.agent.offer.name.clone(), task: self.at.task.clone(), state };

@@ -43,8 +43,6 @@ struct Manners {
     forgets: bool,
     /// It says that the ids of its events are cursors, and the same message is one message.
     cursors: bool,
-    /// Its messages have no ids.
-    nameless: bool,
 }
 
 struct Stranger {
@@ -350,6 +348,25 @@ async fn a_question_in_plain_words_is_a_form_of_one_text() {
         assert!(matches!(&question.ask, Ask::Form { schema } if schema["required"] == json!(["answer"])));
         assert_eq!(stranger.texts(), ["book", "Lisbon"]);
         assert_eq!(story.text(), "on my way");
+    }
+}
+
+#[tokio::test]
+async fn the_same_words_again_are_another_question() {
+    for named in [true, false] {
+        let ask = |id: &str| {
+            let mut asks = status("INPUT_REQUIRED", Some("Which city?"));
+            asks["statusUpdate"]["status"]["message"]["messageId"] =
+                if named { id.into() } else { "".into() };
+            asks
+        };
+        let script = vec![ask("q1"), ask("q2"), status("COMPLETED", None)];
+        let (stranger, peer) = Stranger::start(Manners { streams: true, ..Manners::default() }, script).await;
+        let city = |name: &str| Answer::Accept(json!({ "answer": name }));
+        let story = call(&peer, "stranger", "book", vec![city("Lisbon"), city("Porto")]).await.unwrap();
+        assert_eq!(story.asked.len(), 2, "{named}: {:#?}", story.all);
+        assert_ne!(story.asked[0].id, story.asked[1].id);
+        assert_eq!(stranger.texts(), ["book", "Lisbon", "Porto"]);
     }
 }
 
