@@ -23,6 +23,7 @@ use nuncio_engine::{
     State,
     question::{Answer, Ask},
 };
+use nuncio_wire::a2a::card::CURSOR_EXTENSION;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use url::Url;
@@ -63,6 +64,10 @@ struct Seen {
     swallow: usize,
     /// How many answers are not heard at all.
     deaf: usize,
+    /// How many messages after that are answered with nothing, and no end.
+    hang: usize,
+    /// What it calls itself.
+    name: Option<&'static str>,
     /// What is said to every message once it was taken: a status, `Retry-After`, a body.
     instead: Option<(u16, Option<&'static str>, Value)>,
 }
@@ -96,8 +101,13 @@ impl Stranger {
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         let url = Url::parse(&format!("http://{address}/")).unwrap();
         let (poll, slowest) = (Duration::from_millis(5), Duration::from_millis(50));
-        let options = A2aOptions { poll, slowest, ..A2aOptions::default() };
+        let whole_server = manners.cursors;
+        let options = A2aOptions { poll, slowest, whole_server, ..A2aOptions::default() };
         (stranger, A2aPeer::new(url, options))
+    }
+
+    fn url(&self) -> Url {
+        Url::parse(&format!("http://{}/", self.address)).unwrap()
     }
 
     fn methods(&self, method: &str) -> usize {
@@ -153,11 +163,14 @@ impl Seen {
 }
 
 async fn card(Shared(stranger): Shared<Arc<Stranger>>) -> Response {
+    let extension = json!({ "uri": CURSOR_EXTENSION });
+    let extensions: Vec<_> = stranger.manners.cursors.then_some(extension).into_iter().collect();
+    let name = stranger.seen.lock().unwrap().name.unwrap_or("stranger");
     let url = format!("http://{}/rpc", stranger.address);
     let interface = json!({ "url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0" });
     plain(&json!({
-        "name": "stranger", "description": "Not ours.",
-        "capabilities": { "streaming": stranger.manners.streams },
+        "name": name, "description": "Not ours.",
+        "capabilities": { "streaming": stranger.manners.streams, "extensions": extensions },
         "supportedInterfaces": [interface], "skills": [],
     }))
 }
@@ -201,6 +214,12 @@ async fn answer(Shared(stranger): Shared<Arc<Stranger>>, body: Bytes) -> Respons
             if seen.swallow > 0 {
                 seen.swallow -= 1;
                 return stream(&[]);
+            }
+            if seen.hang > 0 {
+                seen.hang -= 1;
+                let never =
+                    Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+                return ([(header::CONTENT_TYPE, "application/json")], never).into_response();
             }
             match streams {
                 true => stream(&events(&mut seen, manners, &result)),
@@ -454,6 +473,40 @@ async fn an_error_in_place_of_the_first_event_is_an_end() {
     let story = call(&peer, "stranger", "book", vec![]).await.unwrap();
     assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (State::Failed, "words".into()));
     assert_eq!(stranger.texts(), ["book"]);
+}
+
+#[tokio::test]
+async fn a_cancel_while_the_message_is_sent_again_is_not_lost() {
+    let manners = Manners { streams: true, cursors: true, ..Manners::default() };
+    let (stranger, peer) = Stranger::start(manners, vec![status("WORKING", None)]).await;
+    (stranger.seen.lock().unwrap().swallow, stranger.seen.lock().unwrap().hang) = (1, 1);
+    let mut call = within(peer.begin(begin("stranger", "work"))).await.unwrap();
+    within(async {
+        while stranger.methods("SendStreamingMessage") < 2 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+    let (canceled, story) = tokio::join!(within(call.orders().cancel()), to_end(&mut call, vec![]));
+    canceled.unwrap();
+    assert_eq!(story.unwrap().ended.unwrap().state, State::Canceled);
+    assert_eq!(stranger.methods("CancelTask"), 1);
+}
+
+#[tokio::test]
+async fn an_agent_with_another_name_is_the_same_where_it_stands_alone() {
+    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, ..Manners::default() };
+    let (stranger, peer) = Stranger::start(manners, counting()).await;
+    let mut first = within(peer.begin(begin("stranger", "count"))).await.unwrap();
+    let Happened::Kept(handle) = within(first.next()).await.unwrap() else { panic!("it leads back") };
+    drop(first);
+    stranger.seen.lock().unwrap().name = Some("stranger 2");
+    let later = A2aPeer::new(stranger.url(), A2aOptions { whole_server: false, ..A2aOptions::default() });
+    let story = to_end(&mut within(later.resume(&handle)).await.unwrap(), vec![]).await.unwrap();
+    assert_eq!(story.text(), "1 2 3 4 5 6 ");
+    // Of several it would not be known which is meant.
+    let server = A2aPeer::new(stranger.url(), A2aOptions::default());
+    assert!(matches!(within(server.resume(&handle)).await, Err(PeerError::Gone(_))));
 }
 
 #[tokio::test]

@@ -39,11 +39,10 @@ impl Feed {
         self.wait(LONGEST_WAIT).await;
         let Some(task) = self.at.task.clone() else {
             // Nothing came back, and the same message under the same key is one message.
-            let Some((send, headers)) = self.begun.take() else {
+            let Some((send, headers)) = self.begun.clone() else {
                 return Err(PeerError::Gone("the call was never begun".into()));
             };
             let said = self.say(&send, &headers).await;
-            self.begun = Some((send, headers));
             return self.heard(said).map(|_| ());
         };
         if self.by_cursor() {
