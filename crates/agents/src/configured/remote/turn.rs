@@ -64,11 +64,12 @@ pub(super) struct From {
 pub(super) async fn offers(
     there: &There,
     step: &StepContext,
+    patience: Duration,
 ) -> Result<Result<std::sync::Arc<[Offer]>, String>, AgentError> {
     if let Some(known) = there.known() {
         return Ok(Ok(known));
     }
-    let mut tries = Tries::new(there, there.remote.patience.begin);
+    let mut tries = Tries::new(there, patience);
     loop {
         match there.look().await {
             Ok(offers) => return Ok(Ok(offers)),
@@ -84,7 +85,7 @@ pub(super) async fn begin(
     step: &StepContext,
     job: &Job,
 ) -> Result<(Begun, Option<Live>), AgentError> {
-    let offers = match offers(there, step).await? {
+    let offers = match offers(there, step, there.remote.patience.begin).await? {
         Ok(offers) => offers,
         Err(why) => return Ok((Begun::Away(why), None)),
     };
