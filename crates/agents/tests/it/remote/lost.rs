@@ -149,3 +149,18 @@ async fn an_answer_is_not_given_to_the_next_question_in_the_same_words() {
     let given: Vec<_> = far.asked()[0].answers.iter().map(|(id, _)| id.clone()).collect();
     assert_eq!(given, ["q1", "q2"]);
 }
+
+#[tokio::test]
+async fn whether_a_call_may_be_made_twice_is_written_down_before_it_is_made() {
+    for idempotent in [true, false] {
+        let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+        far.offers.lock().unwrap()[0].idempotent = idempotent;
+        let server = Server::with(vec![made_with(&far, |remote| remote.lost = Lost::Safe).agent]).await;
+        let task = server.send("far", Part::text("x")).await;
+        let row = server.row(&task).await;
+        let journal = server.engine.store().journal(row.no).await.unwrap();
+        let records = journal.iter().map(|record| String::from_utf8_lossy(&record.0).into_owned());
+        let intend = records.into_iter().find(|record| record.contains("\"intend\"")).unwrap();
+        assert!(intend.contains(&idempotent.to_string()), "{intend}");
+    }
+}

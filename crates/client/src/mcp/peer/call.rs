@@ -248,7 +248,7 @@ impl Conversation {
         };
         // Whoever reads a stream of HTTP has an eye on that; on a shared channel nobody else has.
         let shared = matches!((&self.connection.link, &self.exchange), (Link::Wire(_), Some(_)));
-        let silent = (shared && polling.is_none() && due.is_none())
+        let silent = (shared && polling.is_none() && due.is_none() && self.open.is_empty())
             .then(|| self.heard + self.connection.options.silence);
         tokio::select! {
             biased;

@@ -634,3 +634,50 @@ async fn a_call_that_went_out_with_its_answers_is_not_made_once_more() {
     // It was not taken.
     assert_eq!(check(false, |_| Reply::Json(429, "later".into()), "done").await, 3);
 }
+
+#[tokio::test]
+async fn words_where_objects_belong_end_a_call_and_nothing_else() {
+    let check = async |newest: bool, reply: fn(&Asked) -> Reply, expected: &str| {
+        let url = serve(move |asked| match asked.method() {
+            "server/discover" if newest => {
+                Reply::Json(200, asked.result(json!({ "supportedVersions": ["2026-07-28"] })))
+            }
+            "tools/call" => reply(asked),
+            _ => Reply::Ordinary,
+        })
+        .await;
+        let came_to = match call(&peer(&url)).await {
+            Ok(seen) => format!("{:?}", seen.ended.unwrap().state),
+            Err(error) => format!("{error:?}"),
+        };
+        assert!(came_to.starts_with(expected), "{expected}: {came_to}");
+    };
+    let requests = |asked: &Asked| {
+        let result = json!({ "resultType": "input_required", "inputRequests": { "q": "words" } });
+        Reply::Json(200, asked.result(result))
+    };
+    check(true, requests, "Malformed").await;
+    check(false, |asked| Reply::Json(200, asked.error(-32042, "words")), "Failed").await;
+    check(false, |asked| Reply::Json(200, asked.error(-32042, json!(["words"]))), "Failed").await;
+    let links = |asked: &Asked| Reply::Json(200, asked.error(-32042, json!({ "elicitations": ["words"] })));
+    check(false, links, "Malformed").await;
+}
+
+#[tokio::test]
+async fn a_server_does_not_say_how_long_we_wait_for_ever() {
+    let url = serve(|asked| match asked.header("last-event-id") {
+        None if asked.method() == "tools/call" => {
+            let id = asked.body["id"].to_string();
+            Reply::Events(format!("retry: 99999999999\n{}", event(&id, log("one"))), Ends::Now)
+        }
+        Some(cursor) => {
+            let id: u64 = cursor.parse().unwrap();
+            let answer = json!({ "jsonrpc": "2.0", "id": id, "result": said("done") }).to_string();
+            Reply::Events(event("9", answer), Ends::Now)
+        }
+        _ => Reply::Ordinary,
+    })
+    .await;
+    let options = McpOptions { max_retry: Duration::from_millis(20), ..options() };
+    assert_eq!(call(&McpPeer::new(Place::Url(url), options)).await.unwrap().text(), "done");
+}

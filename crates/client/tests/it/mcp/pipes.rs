@@ -10,7 +10,7 @@ use nuncio_engine::State;
 use nuncio_wire::mcp::Version;
 use serde_json::json;
 
-use super::stage::{Seen, follow, options, until, with, within};
+use super::stage::{Seen, follow, follow_on, options, until, with, within};
 
 /// A server of 2025-11-25 in a shell, whose tool `t` does what `call` says. It is given `$id` and `$line`, and says
 /// things by `say`.
@@ -227,6 +227,24 @@ async fn a_call_of_which_nothing_is_heard_is_given_up() {
     let error = call(&peer).await.unwrap_err();
     assert!(matches!(&error, PeerError::Cut(why) if why.contains("nothing was heard of t")), "{error:?}");
     within(peer.look()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_whose_question_is_open_may_be_silent() {
+    let work = r#"
+      say '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{"type":"object"}}}'
+      read -r answer
+      done_with sure"#;
+    let silence = Duration::from_millis(200);
+    let options = McpOptions { silence, ..options() };
+    let peer = McpPeer::new(Place::Command(shell(&script(UNKNOWN, work))), options);
+    let mut call = peer.begin(with("t", json!({}))).await.unwrap();
+    let mut seen = Seen::default();
+    until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
+    // Longer than a call may be silent at work.
+    tokio::time::sleep(silence * 2).await;
+    follow_on(&mut call, &mut seen).await.unwrap();
+    assert_eq!(seen.text(), "sure");
 }
 
 #[tokio::test]
