@@ -34,6 +34,12 @@ pub trait Living: Send + Sync + 'static {
 
     /// Lets go of connections and child processes. The agent is not in the catalog any more.
     async fn close(&self);
+
+    /// The same, once the calls that go on have ended: another agent is in the catalog now, and a task that is under
+    /// way keeps the one that it began with.
+    async fn retire(&self) {
+        self.close().await;
+    }
 }
 
 /// Makes an agent of a table. Nothing is started and nobody is called yet.

@@ -27,6 +27,8 @@ struct Inner {
 #[derive(Default)]
 struct Members {
     by_name: BTreeMap<String, Member>,
+    /// What was replaced and is let go of when its calls have ended.
+    retiring: Vec<(Arc<dyn Living>, JoinHandle<()>)>,
     /// The server stops: nothing is changed any more.
     closed: bool,
 }
@@ -149,26 +151,28 @@ impl Fleet {
         }
         let names = applied.replaced.iter().chain(&applied.removed);
         let old: Vec<Member> = names.filter_map(|name| members.by_name.remove(name)).collect();
+        members.retiring.retain(|(_, retires)| !retires.is_finished());
+        members.retiring.extend(old.into_iter().filter_map(Member::retire));
         for mut member in made {
             self.watch(&mut member);
             members.by_name.insert(member.spec.name.clone(), member);
-        }
-        drop(members);
-        for member in old {
-            member.close().await;
         }
         Ok(applied)
     }
 
     /// Lets go of what they hold. They are of no use afterwards.
     pub async fn close(&self) {
-        let members = {
+        let (members, retiring) = {
             let mut members = self.0.members.lock().await;
             members.closed = true;
-            std::mem::take(&mut members.by_name)
+            (std::mem::take(&mut members.by_name), std::mem::take(&mut members.retiring))
         };
         for member in members.into_values() {
             member.close().await;
+        }
+        for (living, retires) in retiring.into_iter().filter(|(_, retires)| !retires.is_finished()) {
+            retires.abort();
+            living.close().await;
         }
     }
 
@@ -225,6 +229,16 @@ impl Member {
     fn new(spec: AgentSpec) -> Result<Self, SpecError> {
         let Made { agent, living } = configured::make(&spec)?;
         Ok(Self { spec, agent, living, watcher: None })
+    }
+
+    /// Nobody listens to it any more, and it goes when its calls have ended.
+    fn retire(self) -> Option<(Arc<dyn Living>, JoinHandle<()>)> {
+        if let Some(watcher) = self.watcher {
+            watcher.abort();
+        }
+        let living = self.living?;
+        let retiring = Arc::clone(&living);
+        Some((living, tokio::spawn(async move { retiring.retire().await })))
     }
 
     async fn close(self) {

@@ -270,6 +270,12 @@ pub trait Peer: Send + Sync + 'static {
     /// back to it.
     async fn resume(&self, handle: &Handle) -> Result<Call, PeerError>;
 
+    /// Whether an answer to what is open under this handle goes over by making the whole call again, so that to give
+    /// it twice may do the work twice.
+    fn answers_by_calling(&self, _handle: &Handle) -> bool {
+        false
+    }
+
     /// Lets go of connections and child processes. Calls that go on end with an error.
     async fn close(&self);
 }

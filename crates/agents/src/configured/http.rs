@@ -93,7 +93,7 @@ impl HttpAgent {
             let again = format!("{why}; again in {wait:?} ({attempt} of {})", self.spec.retries);
             step.log(Level::Warning, again).await?;
             step.sleep(wait).await?;
-            (attempt, backoff) = (attempt + 1, backoff * 2);
+            (attempt, backoff) = (attempt + 1, backoff.saturating_mul(2));
         }
     }
 

@@ -77,7 +77,12 @@ impl Remote {
 
     /// The agent of that table over this peer.
     pub fn make(self, spec: &AgentSpec) -> Made {
-        let there = Arc::new(There { remote: self, spec: spec.clone(), offers: RwLock::default() });
+        let there = Arc::new(There {
+            remote: self,
+            spec: spec.clone(),
+            offers: RwLock::default(),
+            used: Arc::default(),
+        });
         let agent = Arc::new(RemoteAgent::new(Arc::clone(&there)));
         Made { living: Some(Arc::new(watch::Watch::new(there, agent.profile()))), agent }
     }
@@ -131,11 +136,22 @@ struct There {
     spec: AgentSpec,
     /// What it offered when it was last looked.
     offers: RwLock<Option<Arc<[Offer]>>>,
+    /// Held by every task that is at work with it, and by every call that goes on.
+    used: Arc<()>,
 }
 
 impl There {
     fn peer(&self) -> &Arc<dyn Peer> {
         &self.remote.peer
+    }
+
+    /// Held by whoever needs the other side.
+    fn hold(&self) -> Arc<()> {
+        Arc::clone(&self.used)
+    }
+
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.used) > 1
     }
 
     fn known(&self) -> Option<Arc<[Offer]>> {

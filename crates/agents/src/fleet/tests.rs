@@ -79,6 +79,14 @@ impl Scene {
         self.engine.catalog().get("far").map(|far| far.profile.description.clone()).unwrap_or_default()
     }
 
+    async fn is_closed(&self) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while !self.puppet.closed.load(Ordering::Acquire) {
+            assert!(tokio::time::Instant::now() < deadline, "nobody let go of it");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     async fn becomes(&self, words: &str) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         while self.described() != words {
@@ -105,7 +113,7 @@ async fn whoever_was_replaced_is_let_go_and_does_not_come_back() {
     let mut changed = spec("far");
     changed.description = Some("a shell".into());
     scene.fleet.apply(vec![changed]).await.unwrap();
-    assert!(scene.puppet.closed.load(Ordering::Acquire));
+    scene.is_closed().await;
     // Nobody listens to him any more.
     let _ = scene.says.send("back").await;
     scene.fleet.apply(vec![spec("far")]).await.unwrap();

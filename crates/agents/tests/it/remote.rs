@@ -2,6 +2,7 @@
 //! may happen to either side.
 
 mod far;
+mod lost;
 mod tools;
 
 use std::{

@@ -113,8 +113,10 @@ impl A2aPeer {
         if let Some(known) = self.found().and_then(|found| found.agent(name)) {
             return Ok(known);
         }
-        let found = self.find().await?;
-        found.agent(name).ok_or_else(|| {
+        let found = self.find().await.map_err(|error| error.of_a_look(&self.address()))?;
+        // One that stands alone is the one that is meant, whatever it calls itself by now.
+        let alone = || (!self.options.whole_server).then(|| found.agents.first().cloned()).flatten();
+        found.agent(name).or_else(alone).ok_or_else(|| {
             let names: Vec<_> = found.agents.iter().map(|agent| agent.offer.name.as_str()).collect();
             PeerError::Refused(format!(
                 "{} has no agent {name:?}; there is {}",
@@ -163,7 +165,11 @@ impl Peer for A2aPeer {
     }
 
     async fn resume(&self, handle: &Handle) -> Result<Call, PeerError> {
-        let line = self.line(self.agent(&handle.offer).await?);
+        let agent = self.agent(&handle.offer).await.map_err(|error| match error {
+            PeerError::Refused(why) => PeerError::Gone(why),
+            other => other,
+        });
+        let line = self.line(agent?);
         Ok(call::follow(Feed::resume(line, handle).await?))
     }
 

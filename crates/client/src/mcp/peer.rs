@@ -103,38 +103,47 @@ impl Peer for McpPeer {
 
     async fn begin(&self, begin: Begin) -> Result<Call, PeerError> {
         let mut again = true;
-        let (connection, tool) = loop {
-            let connection = self.shared.connection().await?;
+        let tool = loop {
+            let connection = self.shared.connection().await;
+            let connection = connection.map_err(|error| error.of_a_look(&self.shared.at))?;
             match self.shared.tool(&connection, &begin.offer).await {
-                Ok(tool) => break (connection, tool),
+                Ok(tool) => break tool,
                 Err(fail::Fail::SessionLost) if again => {
                     again = false;
                     self.shared.forget(&connection).await;
                 }
-                Err(fail) => return Err(fail.into_peer(&self.shared.at)),
+                Err(fail) => return Err(fail.into_peer(&self.shared.at).of_a_look(&self.shared.at)),
             }
         };
         let call = Again { arguments: tool.arguments(&begin.input)?, trace: begin.trace, ..Again::default() };
         let token = uuid::Uuid::now_v7().simple().to_string();
+        let place = self.shared.seat(&token).await.map_err(|error| error.of_a_look(&self.shared.at))?;
         let (told, driver) = Call::new();
-        let conversation = Conversation::new(&self.shared, connection, &begin.offer, token, call, driver);
+        let conversation = Conversation::new(&self.shared, place, &begin.offer, token, call, driver);
         tokio::spawn(conversation.begin());
         Ok(told)
     }
 
     async fn resume(&self, handle: &Handle) -> Result<Call, PeerError> {
         let (kept, version) = Kept::read(handle)?;
-        let connection = self.shared.back(version, kept.session.as_deref()).await?;
+        let connection = self.shared.back(version, kept.session.as_deref()).await;
+        let connection = connection.map_err(|error| error.of_a_look(&self.shared.at))?;
         let (told, driver) = Call::new();
         let again = match &kept.way {
             Way::Again(again) => again.clone(),
-            Way::Stream { .. } | Way::Task => Again::default(),
+            Way::Stream { .. } | Way::Sent | Way::Task => Again::default(),
         };
         let token = kept.token.clone();
-        let conversation = Conversation::new(&self.shared, connection, &handle.offer, token, again, driver);
+        let seat = connection.hub.sit(&token, handle.task.as_deref());
+        let place = (connection, seat);
+        let conversation = Conversation::new(&self.shared, place, &handle.offer, token, again, driver);
         let task = handle.task.clone();
         tokio::spawn(async move { conversation.resume(kept, task.as_deref()).await });
         Ok(told)
+    }
+
+    fn answers_by_calling(&self, handle: &Handle) -> bool {
+        matches!(Kept::read(handle), Ok((Kept { way: Way::Again(_), .. }, _)))
     }
 
     async fn close(&self) {

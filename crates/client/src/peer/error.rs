@@ -56,4 +56,12 @@ impl PeerError {
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Busy { .. })
     }
+
+    /// The same of a request that asked for nothing to be done: what broke off there left nothing behind.
+    pub(crate) fn of_a_look(self, at: &str) -> Self {
+        match self {
+            Self::Cut(why) => Self::Unreachable { at: at.to_owned(), why },
+            other => other,
+        }
+    }
 }

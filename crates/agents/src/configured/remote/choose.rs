@@ -46,7 +46,8 @@ pub(super) struct Said {
 pub(super) async fn decide(there: &There, cx: &TaskContext) -> Result<Result<Chosen, Outcome>, AgentError> {
     let mut said = Said::of(cx.input());
     loop {
-        let step = cx.step("choose", async |step| match turn::offers(there, &step).await? {
+        let patience = there.remote.patience.begin;
+        let step = cx.step("choose", async |step| match turn::offers(there, &step, patience).await? {
             Ok(offers) => Ok(choose(&offers, &said)),
             Err(why) => Ok(Choice::Away(why)),
         });

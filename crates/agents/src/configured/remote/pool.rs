@@ -6,11 +6,13 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use nuncio_client::peer::{Call, Happened};
 use nuncio_engine::TaskId;
+
+use super::There;
 
 /// How many calls wait.
 pub(super) const WAITING_CALLS: usize = 1024;
@@ -19,11 +21,13 @@ pub(super) const WAITING_CALLS: usize = 1024;
 pub(super) struct Live {
     pub(super) call: Call,
     pub(super) ahead: VecDeque<Happened>,
+    /// The other side stays as long as the call does.
+    _hold: Arc<()>,
 }
 
 impl Live {
-    pub(super) fn new(call: Call) -> Self {
-        Self { call, ahead: VecDeque::new() }
+    pub(super) fn new(call: Call, there: &There) -> Self {
+        Self { call, ahead: VecDeque::new(), _hold: there.hold() }
     }
 }
 

@@ -4,7 +4,7 @@
 //! here. A call to which there is no way back is made again, if the table says so, and what was answered before is
 //! answered from the journal.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use nuncio_client::peer::{Call, Ended, Handle, Happened, PeerError};
 use nuncio_engine::{
@@ -25,6 +25,7 @@ const MOST_CALLS: u32 = 5;
 
 /// Works on one task to its end.
 pub(super) async fn run(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
+    let _hold = there.hold();
     let outcome = work(there, cx).await;
     // It has ended: nobody comes back for what still waits.
     drop(pool::take(cx.task_id(), None));
@@ -125,27 +126,31 @@ impl Attempt<'_> {
     }
 
     async fn begin(&self, live: &mut Option<Live>) -> Result<Begun, AgentError> {
-        let mut first = true;
+        let (mut first, mut idempotent) = (true, None);
         if self.there.remote.lost != Lost::Again {
-            // Written before anybody is called: whoever finds it after a restart does not know what came of it.
+            // Written before anybody is called: whoever finds it after a restart does not know what came of it, nor
+            // whether the other side is there to say if it matters.
             first = false;
-            self.cx
-                .step(&self.named("intend"), async |_| {
+            idempotent = self
+                .cx
+                .step(&self.named("intend"), async |step: nuncio_engine::StepContext| {
                     first = true;
-                    Ok(())
+                    self.is_idempotent(&step, self.there.remote.patience.begin).await
                 })
                 .await?;
         }
         let begin = async |step: nuncio_engine::StepContext| {
             if !first {
                 let why = "this server stopped while it began the call".to_owned();
-                let offers = turn::offers(self.there, &step).await?.unwrap_or_default();
-                let mut offers = offers.iter();
-                let idempotent = match &self.job.offer {
-                    Some(name) => offers.any(|offer| offer.name == *name && offer.idempotent),
-                    None => offers.next().is_some_and(|offer| offer.idempotent),
+                let idempotent = match idempotent {
+                    Some(known) => Some(known),
+                    None => self.is_idempotent(&step, self.there.remote.patience.resume).await?,
                 };
-                return Ok(Begun::Lost { why, idempotent });
+                return Ok(Begun::Lost { why, idempotent: idempotent.unwrap_or(false) });
+            }
+            if self.nth > 1 {
+                // Whoever lost the call before may need a moment.
+                step.sleep(self.there.remote.patience.again * (1 << self.nth.min(MOST_CALLS))).await?;
             }
             let (begun, call) = turn::begin(self.there, &step, self.job).await?;
             *live = call;
@@ -154,8 +159,44 @@ impl Attempt<'_> {
         self.cx.step(&self.named("begin"), begin).await
     }
 
+    /// Whether what is called says that twice is no more than once. `None`: it cannot be seen.
+    async fn is_idempotent(
+        &self,
+        step: &nuncio_engine::StepContext,
+        patience: Duration,
+    ) -> Result<Option<bool>, AgentError> {
+        let offers = turn::offers(self.there, step, patience).await?;
+        Ok(offers.ok().map(|offers| {
+            let mut offers = offers.iter();
+            match &self.job.offer {
+                Some(name) => offers.any(|offer| offer.name == *name && offer.idempotent),
+                None => offers.next().is_some_and(|offer| offer.idempotent),
+            }
+        }))
+    }
+
     async fn follow(&self, from: From, live: &mut Option<Live>) -> Result<Turn, AgentError> {
-        let follow = async |step| turn::follow(self.there, &step, from, live).await;
+        let mut first = true;
+        let calls = from.answer.is_some()
+            && from.handle.as_ref().is_some_and(|handle| self.there.peer().answers_by_calling(handle));
+        if calls && self.there.remote.lost != Lost::Again {
+            // As before the call itself: whoever finds it after a restart does not know what came of the answer.
+            first = false;
+            self.cx
+                .step(&self.named("answer"), async |_| {
+                    first = true;
+                    Ok(())
+                })
+                .await?;
+        }
+        let follow = async |step| {
+            if !first && live.is_none() {
+                return Ok(Turn::Lost(
+                    "this server stopped while it made the call again with an answer".into(),
+                ));
+            }
+            turn::follow(self.there, &step, from, live).await
+        };
         self.cx.step(&self.named("follow"), follow).await
     }
 
@@ -236,6 +277,8 @@ impl Given {
     }
 
     fn begin_again(&mut self) {
+        // What the call was not asked yet that broke off counts for the next one, too.
+        self.now.append(&mut self.before);
         self.before = std::mem::take(&mut self.now);
     }
 }

@@ -64,11 +64,12 @@ pub(super) struct From {
 pub(super) async fn offers(
     there: &There,
     step: &StepContext,
+    patience: Duration,
 ) -> Result<Result<std::sync::Arc<[Offer]>, String>, AgentError> {
     if let Some(known) = there.known() {
         return Ok(Ok(known));
     }
-    let mut tries = Tries::new(there, there.remote.patience.begin);
+    let mut tries = Tries::new(there, patience);
     loop {
         match there.look().await {
             Ok(offers) => return Ok(Ok(offers)),
@@ -84,7 +85,7 @@ pub(super) async fn begin(
     step: &StepContext,
     job: &Job,
 ) -> Result<(Begun, Option<Live>), AgentError> {
-    let offers = match offers(there, step).await? {
+    let offers = match offers(there, step, there.remote.patience.begin).await? {
         Ok(offers) => offers,
         Err(why) => return Ok((Begun::Away(why), None)),
     };
@@ -112,7 +113,7 @@ pub(super) async fn begin(
         }
         let begun = match error {
             // Not everybody lets others name the conversation.
-            PeerError::Refused(_) if context.take().is_some() => continue,
+            PeerError::Refused(_) | PeerError::Gone(_) if context.take().is_some() => continue,
             PeerError::Refused(why) => Begun::Refused(why),
             PeerError::Cut(why) => Begun::Lost { why, idempotent },
             other => Begun::Away(other.to_string()),
@@ -123,7 +124,7 @@ pub(super) async fn begin(
 
 /// Begins, and waits for the first thing that happens: what leads back to the call, where there is such a thing.
 async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live, Option<Handle>), PeerError> {
-    let mut live = Live::new(there.peer().begin(begin).await?);
+    let mut live = Live::new(there.peer().begin(begin).await?, there);
     let happened = tokio::select! {
         happened = live.call.next() => happened?,
         // The turn that follows stops it.
@@ -155,13 +156,15 @@ pub(super) async fn follow(
         answer: from.answer,
         answered: None,
         told: false,
+        heard: false,
     };
     let mut tries = Tries::new(there, there.remote.patience.resume);
     loop {
         if live.is_none() {
             *live = match turn.resume().await {
                 Ok(live) => Some(live),
-                Err(error) if error.is_passing() && tries.again(step, &error).await? => continue,
+                // To look for it does nothing, and may be done again.
+                Err(error) if tries.again(step, &error).await? => continue,
                 Err(error) => return Ok(turn.without(&error)),
             };
         }
@@ -171,6 +174,13 @@ pub(super) async fn follow(
             Err(error) => {
                 // What broke off here may go on there.
                 *live = None;
+                if !there.has_tools() {
+                    // Whoever asks the same once more has not heard the answer.
+                    turn.answer = turn.answer.take().or(turn.answered.take());
+                }
+                if std::mem::take(&mut turn.heard) {
+                    tries.begin_anew();
+                }
                 let cut = matches!(error, PeerError::Cut(_)) || error.is_passing();
                 if turn.handle.is_none() || !cut || !tries.again(step, &error).await? {
                     return Ok(turn.without(&error));
@@ -190,10 +200,12 @@ struct Following<'a> {
     has_figures: bool,
     /// An answer that is to be given, with its question.
     answer: Option<(Question, Answer)>,
-    /// The question that was answered in this turn. It may be told once more.
-    answered: Option<String>,
+    /// The question that was answered in this turn, with the answer. It may be told once more.
+    answered: Option<(Question, Answer)>,
     /// Whether the other side was told to stop.
     told: bool,
+    /// Whether anything was heard of the work since the last cut.
+    heard: bool,
 }
 
 impl Following<'_> {
@@ -201,7 +213,7 @@ impl Following<'_> {
         let Some(handle) = &self.handle else {
             return Err(PeerError::Gone("the call went with the process that made it".into()));
         };
-        self.there.peer().resume(handle).await.map(Live::new)
+        self.there.peer().resume(handle).await.map(|call| Live::new(call, self.there))
     }
 
     /// What a call comes to that cannot be followed.
@@ -216,7 +228,7 @@ impl Following<'_> {
     async fn go_on(&mut self, live: &mut Live) -> Result<Result<Turn, PeerError>, AgentError> {
         if let Some((question, answer)) = self.answer.clone() {
             match live.call.answer(&question.id, answer).await {
-                Ok(()) => (self.answer, self.answered) = (None, Some(question.id)),
+                Ok(()) => self.answered = self.answer.take(),
                 Err(PeerError::Refused(why)) => return Ok(Ok(self.ask_again(question, &why))),
                 // It does not ask that yet, or not any more: what follows says it.
                 Err(PeerError::Gone(_)) => {}
@@ -253,6 +265,7 @@ impl Following<'_> {
         live: &Live,
         happened: Happened,
     ) -> Result<Option<Result<Turn, PeerError>>, AgentError> {
+        self.heard |= !matches!(happened, Happened::Kept(_) | Happened::Asks(_));
         match happened {
             Happened::Kept(handle) => self.handle = Some(handle),
             Happened::Progress(progress) => {
@@ -265,11 +278,12 @@ impl Following<'_> {
             Happened::Settled(question) => {
                 self.answer.take_if(|(asked, _)| asked.id == question);
             }
-            Happened::Asks(question) if self.answered.as_ref() == Some(&question.id) => {}
+            Happened::Asks(question)
+                if self.answered.as_ref().is_some_and(|(it, _)| it.id == question.id) => {}
             Happened::Asks(question) => match self.answer.take() {
-                Some((asked, answer)) if is_same(&asked, &question) => {
+                Some((asked, answer)) if self.is_same(&asked, &question) => {
                     match live.call.answer(&question.id, answer.clone()).await {
-                        Ok(()) => self.answered = Some(question.id),
+                        Ok(()) => self.answered = Some((question, answer)),
                         Err(PeerError::Refused(why)) => return Ok(Some(Ok(self.ask_again(question, &why)))),
                         Err(PeerError::Gone(_)) => {}
                         Err(error) => {
@@ -286,6 +300,12 @@ impl Following<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether it is the same question. Servers of MCP put one again under another id; agents of A2A do not, and ask
+    /// the next in the same words.
+    fn is_same(&self, one: &Question, other: &Question) -> bool {
+        one.id == other.id || (self.there.has_tools() && one.text == other.text && one.ask == other.ask)
     }
 
     fn asks(&mut self, question: Question) -> Turn {
@@ -319,10 +339,6 @@ impl Following<'_> {
 /// What stands before the reason for which an answer was not taken.
 const REFUSED: &str = " (the last answer was not taken: ";
 
-fn is_same(one: &Question, other: &Question) -> bool {
-    one.id == other.id || (one.text == other.text && one.ask == other.ask)
-}
-
 /// Tries, for so long, with growing pauses.
 struct Tries {
     since: Option<Instant>,
@@ -335,6 +351,11 @@ impl Tries {
         Self { since: None, limit, pause: there.remote.patience.again }
     }
 
+    /// It went on meanwhile: the next outage is another one.
+    fn begin_anew(&mut self) {
+        self.since = None;
+    }
+
     /// Waits, unless it has been tried for long enough or another try would not help.
     async fn again(&mut self, step: &StepContext, error: &PeerError) -> Result<bool, AgentError> {
         let asked = match error {
@@ -343,11 +364,12 @@ impl Tries {
             _ => return Ok(false),
         };
         let since = *self.since.get_or_insert_with(Instant::now);
-        let pause = asked.unwrap_or(self.pause);
-        if since.elapsed() + pause > self.limit {
+        let left = self.limit.saturating_sub(since.elapsed());
+        if left.is_zero() {
             return Ok(false);
         }
-        step.sleep(pause).await?;
+        // Whoever says when is asked then, and whoever would take too long once more at the end.
+        step.sleep(asked.unwrap_or(self.pause).min(left)).await?;
         self.pause = (self.pause * 2).min(LONGEST_WAIT);
         Ok(true)
     }

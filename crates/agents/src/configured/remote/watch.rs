@@ -14,6 +14,10 @@ use crate::configured::Living;
 
 /// How long it takes at most until one that is away is looked for again.
 const LONGEST: Duration = Duration::from_secs(60);
+/// How long one that was replaced is kept at most for calls that go on; a call may wait for a person.
+const RETIRES_WITHIN: Duration = Duration::from_secs(24 * 3600);
+/// How often it is looked whether they have ended.
+const STILL_USED: Duration = Duration::from_millis(250);
 
 /// Looks at the other side from time to time.
 pub(super) struct Watch {
@@ -81,5 +85,13 @@ impl Living for Watch {
 
     async fn close(&self) {
         self.there.peer().close().await;
+    }
+
+    async fn retire(&self) {
+        let until = Instant::now() + RETIRES_WITHIN;
+        while self.there.is_used() && Instant::now() < until {
+            tokio::time::sleep(STILL_USED).await;
+        }
+        self.close().await;
     }
 }

@@ -28,6 +28,8 @@ pub(crate) enum Act {
     Hold,
     /// The connection breaks.
     Cut,
+    /// The connection breaks, when they first come here.
+    CutOnce,
     /// They forget everything.
     Forget,
 }
@@ -39,6 +41,8 @@ pub(crate) struct Asked {
     pub(crate) answers: Vec<(String, Answer)>,
     pub(crate) canceled: bool,
     script: Vec<Act>,
+    /// Where the connection broke that breaks once.
+    broke: Vec<usize>,
 }
 
 pub(crate) struct Far {
@@ -51,6 +55,11 @@ pub(crate) struct Far {
     /// How often they are not to be reached from now on.
     pub(crate) away: AtomicU32,
     pub(crate) resumed: AtomicU32,
+    /// What the next calls are answered with once they were heard.
+    pub(crate) refusals: Mutex<VecDeque<PeerError>>,
+    pub(crate) closed: AtomicBool,
+    /// Whether an answer makes the whole call again.
+    pub(crate) by_calling: AtomicBool,
     forgot: AtomicBool,
     /// Lets go on who holds.
     pub(crate) on: Notify,
@@ -69,6 +78,9 @@ impl Far {
             asked: Mutex::default(),
             away: AtomicU32::new(0),
             resumed: AtomicU32::new(0),
+            refusals: Mutex::default(),
+            closed: AtomicBool::new(false),
+            by_calling: AtomicBool::new(false),
             forgot: AtomicBool::new(false),
             on: Notify::new(),
             broken: Notify::new(),
@@ -148,6 +160,10 @@ impl Peer for FarPeer {
             return Err(PeerError::Unreachable { at: self.address(), why: "nobody is there".into() });
         }
         far.forgot.store(false, Ordering::SeqCst);
+        if let Some(error) = far.refusals.lock().unwrap().pop_front() {
+            far.asked.lock().unwrap().push(Asked { begin: Some(begin), ..Asked::default() });
+            return Err(error);
+        }
         let script = far.scripts.lock().unwrap().pop_front().expect("no more calls than scripts");
         let task = {
             let mut asked = far.asked.lock().unwrap();
@@ -171,7 +187,13 @@ impl Peer for FarPeer {
         Ok(call)
     }
 
-    async fn close(&self) {}
+    fn answers_by_calling(&self, _: &Handle) -> bool {
+        self.0.by_calling.load(Ordering::SeqCst)
+    }
+
+    async fn close(&self) {
+        self.0.closed.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Does what the script says, from that place on.
@@ -194,6 +216,18 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
             Act::Cut => {
                 let _ = side.happened.send(Err(PeerError::Cut("the connection broke".into()))).await;
                 return;
+            }
+            Act::CutOnce => {
+                let first = {
+                    let broke = &mut far.asked.lock().unwrap()[task].broke;
+                    let first = !broke.contains(&at);
+                    broke.push(at);
+                    first
+                };
+                if first {
+                    let _ = side.happened.send(Err(PeerError::Cut("the connection broke".into()))).await;
+                    return;
+                }
             }
             Act::Forget => far.forget(),
             Act::Hold => {

@@ -10,6 +10,10 @@ mod orders;
 use std::{collections::VecDeque, time::Duration};
 
 use http::{HeaderName, HeaderValue};
+use nuncio_engine::{
+    content::{Message, Role},
+    task::State,
+};
 use nuncio_wire::a2a::{Dialect, Send, StreamEvent};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::Instant};
@@ -22,7 +26,7 @@ use super::{
 };
 use crate::{
     a2a::{A2aClient, ClientError, Events},
-    peer::{Begin, Call, CallDriver, Handle, Happened, PeerError},
+    peer::{Begin, Call, CallDriver, Ended, Handle, Happened, PeerError},
 };
 
 /// The first wait after a cut, and the longest.
@@ -50,6 +54,9 @@ struct Standing {
     /// The question that is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Asked>,
+    /// How many questions without names went before it.
+    #[serde(default)]
+    nameless: u32,
 }
 
 /// What comes of a call.
@@ -60,6 +67,8 @@ pub(super) struct Feed {
     /// What was not handed over yet.
     ready: VecDeque<Happened>,
     source: Source,
+    /// The end as it was heard, while it is looked what else there is.
+    end: Vec<Happened>,
     /// What it was begun with, until it is known that it was taken.
     begun: Option<(Send, Headers)>,
     /// The last answer, until it is known that it was heard.
@@ -98,7 +107,7 @@ enum Source {
 
 /// What leads back to a task from its beginning, where the agent knows it.
 pub(super) async fn handle_of(line: &Line, task: &str) -> Result<Handle, PeerError> {
-    let found = line.get(task).await.map_err(peer_error)?;
+    let found = line.get(task).await.map_err(|error| peer_error(error).of_a_look(&line.agent.card.at))?;
     let standing = Standing {
         task: Some(found.id),
         context: found.context,
@@ -150,6 +159,7 @@ impl Feed {
             at,
             ready: VecDeque::new(),
             source,
+            end: vec![],
             begun: None,
             given: None,
             silent: None,
@@ -171,18 +181,31 @@ impl Feed {
         let context = begin.context.clone();
         let send = Send { blocking: false, context_id: context.clone(), ..Send::new(begin.input) };
         let mut feed = Self::new(line, Standing { context, ..Standing::default() }, Source::Lost);
-        match feed.say(&send, &headers).await {
-            Err(error) if fault::is_unknown_method(&error) && feed.may_be_older() => {
-                feed.line.fall_back();
-                feed.say(&send, &headers).await.map_err(peer_error)?;
-            }
-            said => said.map_err(peer_error)?,
+        let mut said = feed.say(&send, &headers).await;
+        if matches!(&said, Err(error) if fault::is_unknown_method(error)) && feed.may_be_older() {
+            feed.line.fall_back();
+            said = feed.say(&send, &headers).await;
+        }
+        if let Err(error) = said {
+            feed.not_begun(error)?;
         }
         feed.begun = Some((send, headers));
         if let (Dialect::V0_1, Some(_)) = (feed.line.dialect(), &feed.at.task) {
             feed.keep();
         }
         Ok(feed)
+    }
+
+    /// The message was answered with an error. Where that says that it was tried and failed, the call has ended so:
+    /// it is not for this side to try it once more.
+    fn not_begun(&mut self, error: ClientError) -> Result<(), PeerError> {
+        let Some(why) = fault::tried(&error).filter(|_| !self.line.has_cursors()) else {
+            return Err(peer_error(error));
+        };
+        let message = Message::text(digest(&["failed", why]), Role::Agent, why);
+        self.ready.push_back(Happened::Ended(Ended { state: State::Failed, message: Some(message) }));
+        self.source = Source::Over;
+        Ok(())
     }
 
     /// Goes on with a call.
@@ -193,13 +216,14 @@ impl Feed {
             return Err(PeerError::Gone("the handle names no task".into()));
         };
         let mut feed = Self::new(line, at, Source::Lost);
-        feed.told = Told::resumed(feed.at.asked.clone());
+        feed.told = Told::resumed(feed.at.asked.clone(), feed.at.nameless);
         feed.told.unsure = !feed.by_cursor();
         feed.pause = Duration::ZERO;
         // Whether there is a way back is known before the call is given out.
-        let found = feed.line.get(&task).await.map_err(peer_error)?;
+        let found = feed.line.get(&task).await;
+        let found = found.map_err(|error| peer_error(error).of_a_look(&feed.line.agent.card.at))?;
         if let Some(asked) = feed.told.asked.clone()
-            && Asked::read(found.state, found.message.as_ref()).question.id == asked.question.id
+            && feed.told.read(found.state, found.message.as_ref()).question.id == asked.question.id
             && found.state.is_interrupted()
         {
             feed.ready.push_back(Happened::Asks(asked.question));
@@ -241,7 +265,7 @@ impl Feed {
                     self.source = Source::Stream(Box::new(events));
                     return Ok(());
                 }
-                Err(error) if fault::has_no_streams(&error) && !self.may_be_older() => {}
+                Err(error) if fault::has_no_streams(&error, self.line.dialect()) && !self.may_be_older() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -293,9 +317,10 @@ impl Feed {
             Ok(None) => self.lose("the stream ended before the task had"),
             Err(error @ ClientError::Malformed(_)) => Err(peer_error(error)),
             // The agent's own words, in place of an event.
-            Err(error @ ClientError::Rpc(_)) if !fault::is_passing(&error) || self.at.task.is_none() => {
-                Err(peer_error(error))
+            Err(error @ ClientError::Rpc(_)) if self.at.task.is_none() && !self.line.has_cursors() => {
+                self.not_begun(error)
             }
+            Err(error @ ClientError::Rpc(_)) if !fault::is_passing(&error) => Err(peer_error(error)),
             Err(error) => self.lose(&error.to_string()),
         }
     }
@@ -329,7 +354,7 @@ impl Feed {
         let blind = self.line.dialect() == Dialect::V0_1 && !self.told.has_artifacts();
         let streamed = matches!(event, StreamEvent::Status(_));
         if ended && streamed && (self.told.unsure || (blind && !self.by_cursor())) {
-            self.source = Source::Closing;
+            (self.source, self.end) = (Source::Closing, happened);
             return;
         }
         self.ready.extend(happened);
@@ -351,6 +376,7 @@ impl Feed {
     /// Tells where the call stands, if that is news.
     fn keep(&mut self) {
         self.at.asked.clone_from(&self.told.asked);
+        self.at.nameless = self.told.nameless;
         self.at.endpoint.get_or_insert_with(|| self.line.agent.card.at.clone());
         let state = serde_json::to_value(&self.at).unwrap_or_default();
         let handle = Handle { offer: self.line.agent.offer.name.clone(), task: self.at.task.clone(), state };

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
-use nuncio_wire::jsonrpc::ErrorObject;
+use nuncio_wire::{a2a::Dialect, jsonrpc::ErrorObject};
 use serde_json::Value;
 
 use crate::{a2a::ClientError, peer::PeerError};
 
+const PARSE_ERROR: i64 = -32700;
+const INVALID_REQUEST: i64 = -32600;
 const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
 const INTERNAL: i64 = -32603;
 const TASK_NOT_FOUND: i64 = -32001;
+const INVALID_AGENT_RESPONSE: i64 = -32006;
+const LAST_OF_THE_PROTOCOL: i64 = -32011;
 const UNSUPPORTED_OPERATION: i64 = -32004;
 const NO_STREAMING_0_1: i64 = -32006;
 
@@ -37,9 +42,12 @@ pub(super) fn peer_error(error: ClientError) -> PeerError {
             let why = if body.is_empty() { format!("HTTP {status}") } else { body };
             PeerError::Unauthorized { at, why }
         }
-        ClientError::Http { status: 429 | 502..=504, retry_after, .. } => {
+        ClientError::Http { status: 429, retry_after, .. }
+        | ClientError::Http { status: 503, retry_after: retry_after @ Some(_), .. } => {
             PeerError::Busy { why: words, retry_after }
         }
+        // A proxy says so, too, when it has passed the message on and heard nothing.
+        ClientError::Http { status: 500.., .. } => PeerError::Cut(words),
         ClientError::Http { status: 404 | 410, .. } => PeerError::Gone(words),
         ClientError::Http { .. } => PeerError::Refused(words),
         ClientError::Rpc(error) => rpc_error(&error),
@@ -55,8 +63,21 @@ fn rpc_error(error: &ErrorObject) -> PeerError {
     match error.code {
         TASK_NOT_FOUND => PeerError::Gone(words),
         METHOD_NOT_FOUND => PeerError::Unsupported(words),
+        INTERNAL => PeerError::Cut(words),
         _ => PeerError::Refused(words),
     }
+}
+
+/// The agent's words, where it does not say that a message was not taken: it may have been tried, and failed.
+pub(super) fn tried(error: &ClientError) -> Option<&str> {
+    let ClientError::Rpc(error) = error else { return None };
+    let is_refusal = match error.code {
+        PARSE_ERROR | INVALID_REQUEST | METHOD_NOT_FOUND | INVALID_PARAMS => true,
+        INVALID_AGENT_RESPONSE => false,
+        LAST_OF_THE_PROTOCOL..=TASK_NOT_FOUND => true,
+        _ => retry_after(error.data.as_ref()).is_some(),
+    };
+    (!is_refusal).then_some(&error.message)
 }
 
 /// `retryAfterSeconds` as Nuncio says it: in the details of 1.0, or as a plain member before.
@@ -72,8 +93,10 @@ fn retry_after(data: Option<&Value>) -> Option<Duration> {
 }
 
 /// Whether the agent has no streams, whatever its card says.
-pub(super) fn has_no_streams(error: &ClientError) -> bool {
-    matches!(error.rpc_code(), Some(METHOD_NOT_FOUND | UNSUPPORTED_OPERATION | NO_STREAMING_0_1))
+pub(super) fn has_no_streams(error: &ClientError, dialect: Dialect) -> bool {
+    let code = error.rpc_code();
+    matches!(code, Some(METHOD_NOT_FOUND | UNSUPPORTED_OPERATION))
+        || (dialect == Dialect::V0_1 && code == Some(NO_STREAMING_0_1))
         || matches!(error, ClientError::Malformed(why) if why.contains("stream of events"))
 }
 

@@ -22,18 +22,21 @@ pub(super) struct Asked {
     /// The question's id over there, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named: Option<String>,
+    /// Whether nothing but its words, and its place among others, tells it from another.
+    #[serde(default)]
+    pub(super) nameless: bool,
 }
 
 impl Asked {
-    /// What is asked by a task that waits with this message.
-    pub(super) fn read(state: State, message: Option<&Message>) -> Self {
+    /// What is asked by a task that waits with this message, after so many questions that had no names.
+    pub(super) fn read(state: State, message: Option<&Message>, before: u32) -> Self {
         let data = message.and_then(Message::data);
         let named = data.and_then(|data| data["questionId"].as_str()).map(str::to_owned);
         if let (Some(message), Some(data), Some(id)) = (message, data, &named)
             && let Some(ask) = own(data)
         {
             let question = Question { id: id.clone(), text: message.joined_text(), ask };
-            return Self { question, named };
+            return Self { question, named, nameless: false };
         }
         let text = message.map(words).filter(|text| !text.is_empty());
         let url = message.and_then(link).filter(|_| state == State::AuthRequired);
@@ -45,7 +48,10 @@ impl Asked {
             Some(url) => Ask::Authorization { url },
             None => Ask::Form { schema: one_text() },
         };
-        Self { question: Question { id: name(message, &text), text, ask }, named: None }
+        let id = message.map(|message| message.id.clone()).filter(|id| !id.is_empty());
+        let nameless = id.is_none();
+        let id = id.unwrap_or_else(|| name(&text, before));
+        Self { question: Question { id, text, ask }, named: None, nameless }
     }
 
     /// The message that answers it. Its id is the same whenever the same question is answered.
@@ -130,11 +136,11 @@ fn link(message: &Message) -> Option<String> {
     })
 }
 
-/// A stranger's question is known by its message; where messages have no ids, by its words.
-fn name(message: Option<&Message>, text: &str) -> String {
-    match message {
-        Some(message) if !message.id.is_empty() => message.id.clone(),
-        _ => digest(&[text]),
+/// Where messages have no ids, a question is known by its words, and by how many went before it.
+fn name(text: &str, before: u32) -> String {
+    match before {
+        0 => digest(&[text]),
+        before => digest(&[text, &before.to_string()]),
     }
 }
 

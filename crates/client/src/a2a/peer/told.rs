@@ -28,14 +28,23 @@ pub(super) struct Told {
     pub(super) asked: Option<Asked>,
     /// A question that was answered from here: it is not open, whatever an older view says.
     answered: Option<String>,
+    /// Whether that one had no name: then the next in the same words is another.
+    was_nameless: bool,
+    /// How many questions without names are over.
+    pub(super) nameless: u32,
     /// Whether a cut may have swallowed pieces of artifacts: only whole ones are told until they were seen.
     pub(super) unsure: bool,
 }
 
 impl Told {
-    /// Of a call that was begun elsewhere, in which that question is open.
-    pub(super) fn resumed(asked: Option<Asked>) -> Self {
-        Self { asked, resumed: true, ..Self::default() }
+    /// Of a call that was begun elsewhere, in which that question is open, after so many without names.
+    pub(super) fn resumed(asked: Option<Asked>, nameless: u32) -> Self {
+        Self { asked, nameless, resumed: true, ..Self::default() }
+    }
+
+    /// What a task that waits with this message asks.
+    pub(super) fn read(&self, state: State, message: Option<&Message>) -> Asked {
+        Asked::read(state, message, self.nameless)
     }
 
     /// What an event says. The end is the last.
@@ -68,20 +77,20 @@ impl Told {
 
     /// That question is answered.
     pub(super) fn settle(&mut self, question: &str) {
-        self.asked = None;
+        self.was_nameless = self.asked.take().is_some_and(|asked| asked.nameless);
         self.answered = Some(question.to_owned());
     }
 
     /// Whether the task still waits for what was answered.
     pub(super) fn waits_still(&self, task: &TaskView) -> bool {
-        let waits_for = || Asked::read(task.state, task.message.as_ref()).question.id;
+        let waits_for = || self.read(task.state, task.message.as_ref()).question.id;
         task.state.is_interrupted() && self.answered == Some(waits_for())
     }
 
     /// That question could not be answered after all.
     pub(super) fn reopen(&mut self, asked: Asked) {
         self.asked = Some(asked);
-        self.answered = None;
+        (self.answered, self.was_nameless) = (None, false);
     }
 
     fn artifact(&mut self, artifact: &Artifact, ended: bool) -> Option<Happened> {
@@ -115,7 +124,7 @@ impl Told {
 
     fn status(&mut self, state: State, message: Option<&Message>) -> Vec<Happened> {
         if state.is_interrupted() {
-            let asked = Asked::read(state, message);
+            let asked = self.read(state, message);
             let known = self.asked.as_ref().is_some_and(|open| open.question.id == asked.question.id);
             if known || self.answered.as_ref() == Some(&asked.question.id) {
                 return vec![];
@@ -125,8 +134,12 @@ impl Told {
             let settled = before.map(|asked| Happened::Settled(asked.question.id));
             return settled.into_iter().chain([Happened::Asks(question)]).collect();
         }
+        let settled = self.asked.take();
+        if std::mem::take(&mut self.was_nameless) || settled.as_ref().is_some_and(|asked| asked.nameless) {
+            (self.answered, self.nameless) = (None, self.nameless.saturating_add(1));
+        }
         let mut happened: Vec<_> =
-            self.asked.take().map(|asked| Happened::Settled(asked.question.id)).into_iter().collect();
+            settled.map(|asked| Happened::Settled(asked.question.id)).into_iter().collect();
         if state.is_terminal() {
             happened.push(Happened::Ended(Ended { state, message: message.cloned() }));
         } else if let Some(message) = message {

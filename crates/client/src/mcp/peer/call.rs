@@ -60,6 +60,11 @@ pub(super) struct Conversation {
     turned_down: bool,
     /// Whether it was made anew already because of something that a second try may cure.
     retried: bool,
+    /// Whether the tool says that to call it twice does no more than to call it once.
+    idempotent: bool,
+    /// The request that the server may be working on; and whether it knows that nobody wants it any more.
+    unanswered: Option<Value>,
+    taken_back: bool,
 }
 
 /// Where a call stands.
@@ -87,13 +92,12 @@ enum Step {
 impl Conversation {
     pub(super) fn new(
         shared: &Arc<Shared>,
-        connection: Arc<Connection>,
+        (connection, seat): (Arc<Connection>, Seat),
         name: &str,
         token: String,
         again: Again,
         driver: CallDriver,
     ) -> Self {
-        let seat = connection.hub.sit(&token, None);
         Self {
             shared: Arc::clone(shared),
             connection,
@@ -109,6 +113,9 @@ impl Conversation {
             heard: Instant::now(),
             turned_down: false,
             retried: false,
+            idempotent: false,
+            unanswered: None,
+            taken_back: false,
         }
     }
 
@@ -130,6 +137,7 @@ impl Conversation {
         let begun = match kept.way {
             Way::Stream { request, event } => match &self.connection.link {
                 Link::Http(http) => {
+                    self.unanswered = Some(request.clone());
                     self.exchange = Some((request.clone(), http.resume(request, event.clone())));
                     self.cursor = Some(event);
                     Ok(())
@@ -140,6 +148,7 @@ impl Conversation {
                 self.phase = Phase::Call(again);
                 if self.open.is_empty() { self.call().await } else { Ok(()) }
             }
+            Way::Sent => Err(PeerError::Gone("there is no way back to the call".into()).into()),
             Way::Task => {
                 self.join(task.unwrap_or_default()).await;
                 Ok(())
@@ -160,7 +169,9 @@ impl Conversation {
     async fn call(&mut self) -> Result<(), Fail> {
         let Phase::Call(again) = &mut self.phase else { return Ok(()) };
         again.round += 1;
+        let made_again = again.round > 1;
         let tool = self.shared.tool(&self.connection, &self.name).await?;
+        self.idempotent = tool.offer.idempotent;
         let mut params = json!({ "name": self.name, "arguments": again.arguments });
         params["_meta"]["progressToken"] = self.token.clone().into();
         if let Some(trace) = &again.trace {
@@ -181,7 +192,13 @@ impl Conversation {
         }
         let stateless = self.connection.version.is_stateless();
         let mirrored = if stateless { tool.headers(&again.arguments) } else { HeaderMap::new() };
-        self.exchange = Some(self.connection.exchange("tools/call", params, mirrored).await?);
+        let (id, exchange) = self.connection.exchange("tools/call", params, mirrored).await?;
+        self.unanswered = Some(id.clone());
+        self.exchange = Some((id, exchange));
+        if made_again {
+            // What led back until now would make it once more.
+            self.keep();
+        }
         Ok(())
     }
 
@@ -231,7 +248,7 @@ impl Conversation {
         };
         // Whoever reads a stream of HTTP has an eye on that; on a shared channel nobody else has.
         let shared = matches!((&self.connection.link, &self.exchange), (Link::Wire(_), Some(_)));
-        let silent = (shared && polling.is_none() && due.is_none())
+        let silent = (shared && polling.is_none() && due.is_none() && self.open.is_empty())
             .then(|| self.heard + self.connection.options.silence);
         tokio::select! {
             biased;
@@ -292,7 +309,7 @@ impl Conversation {
 
     /// Takes the answer to what the call waits for.
     async fn answered(&mut self, answer: Answer) -> Result<Option<Ended>, PeerError> {
-        self.exchange = None;
+        (self.exchange, self.unanswered) = (None, None);
         if let Phase::Task(_) = &self.phase {
             return self.task_answered(answer);
         }
@@ -350,6 +367,9 @@ impl Conversation {
     /// What the call waited for will not come.
     async fn broke(&mut self, fail: Fail) -> Result<Option<Ended>, PeerError> {
         self.exchange = None;
+        if !matches!(fail, Fail::Peer(PeerError::Cut(_)) | Fail::Status { status: 500.., .. }) {
+            self.unanswered = None;
+        }
         if let Phase::Task(_) = &self.phase {
             return self.task_broke(fail);
         }
@@ -361,13 +381,21 @@ impl Conversation {
                 self.reconnect().await?;
                 self.make_again().await.map(|()| None)
             }
-            fail => Err(fail.into_peer(&self.connection.at)),
+            fail => {
+                let error = fail.into_peer(&self.connection.at);
+                if error.is_passing() && matches!(&self.phase, Phase::Call(again) if again.round > 1) {
+                    // It was not heard, and can be made again as before.
+                    self.keep();
+                }
+                Err(error)
+            }
         }
     }
 
     async fn silent(&mut self) -> PeerError {
         let limit = self.connection.options.silence;
         if let Some((id, _)) = self.exchange.take() {
+            self.taken_back = true;
             self.connection.cancel(&id, "it took too long").await;
         }
         let (at, name) = (&self.connection.at, &self.name);
@@ -381,12 +409,10 @@ impl Conversation {
     /// Goes over to a connection that works.
     async fn reconnect(&mut self) -> Result<(), PeerError> {
         self.shared.forget(&self.connection).await;
-        self.connection = self.shared.connection().await?;
-        let task = match &self.phase {
-            Phase::Task(task) => Some(task.id.as_str()),
-            Phase::Call(_) => None,
-        };
-        self.seat = self.connection.hub.sit(&self.token, task);
+        (self.connection, self.seat) = self.shared.seat(&self.token).await?;
+        if let Phase::Task(task) = &self.phase {
+            self.seat.is_task(&task.id);
+        }
         Ok(())
     }
 
@@ -399,6 +425,7 @@ impl Conversation {
             return told.map(|_| None).map_err(|fail| fail.into_peer(&self.connection.at));
         }
         if let Some((id, exchange)) = self.exchange.take() {
+            self.taken_back = true;
             self.connection.cancel(&id, "the caller does not want it any more").await;
             drop(exchange);
         }
@@ -428,16 +455,17 @@ impl Conversation {
 
     /// Tells how to come back, where there is a way.
     fn keep(&mut self) {
-        let session = match &self.connection.link {
-            Link::Http(http) => http.session.as_ref().and_then(|id| id.to_str().ok()).map(str::to_owned),
-            Link::Wire(_) => None,
-        };
+        let session = self.connection.session().map(str::to_owned);
         let (way, task) = match (&self.phase, &self.exchange, &self.cursor) {
             (Phase::Task(task), ..) => (Way::Task, Some(task.id.as_str())),
             (Phase::Call(_), Some((request, _)), Some(event)) => {
                 (Way::Stream { request: request.clone(), event: event.clone() }, None)
             }
             (Phase::Call(again), None, _) => (Way::Again(again.clone()), None),
+            (Phase::Call(again), Some(_), None) if again.round > 1 => match self.idempotent {
+                true => (Way::Again(again.clone()), None),
+                false => (Way::Sent, None),
+            },
             (Phase::Call(_), Some(_), None) => return,
         };
         let kept = Kept {
@@ -456,11 +484,20 @@ impl Conversation {
         }
     }
 
+    /// What the server says from now on without naming a call may be about this one, if it was not answered.
+    fn leave(&mut self) {
+        if let (Phase::Call(_), Some(request)) = (&self.phase, self.unanswered.take())
+            && !self.connection.version.is_stateless()
+        {
+            self.seat.leave(&self.token, request, self.taken_back);
+        }
+    }
+
     /// Tells the rest, and how it ended.
     async fn end(mut self, end: Result<Option<Ended>, PeerError>) {
         self.shared.settled(self.open.iter().map(|open| open.id.as_str()));
         let last = match end {
-            Ok(None) => return,
+            Ok(None) => return self.leave(),
             Ok(Some(ended)) => Ok(Happened::Ended(ended)),
             Err(error) => Err(error),
         };
@@ -470,6 +507,7 @@ impl Conversation {
         {
             self.connection.cancel(&id, "the task has ended").await;
         }
+        self.leave();
         drop(self.seat);
         let CallDriver { happened, mut orders } = self.driver;
         let mut rest = self.outbox.into_iter().map(Ok).chain([last]).peekable();

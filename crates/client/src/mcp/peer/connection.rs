@@ -94,6 +94,22 @@ impl Connection {
         }
     }
 
+    /// The session, where there is one.
+    pub(super) fn session(&self) -> Option<&str> {
+        match &self.link {
+            Link::Http(http) => http.session.as_ref().and_then(|id| id.to_str().ok()),
+            Link::Wire(_) => None,
+        }
+    }
+
+    /// Ends the session, or the process.
+    pub(super) async fn end(&self) {
+        match &self.link {
+            Link::Http(http) => http.end().await,
+            Link::Wire(wire) => wire.stop().await,
+        }
+    }
+
     /// Whether it is over, and why.
     pub(super) fn closed(&self) -> Option<Fail> {
         self.hub.closed()

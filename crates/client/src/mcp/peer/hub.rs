@@ -2,14 +2,23 @@
 //! session's stream.
 //!
 //! Answers go to whoever made the request. Progress goes to the call that has its token, what names a task to the
-//! call of that task; a question or a log line that names nothing goes to the newest call, because sessions have no
-//! other way to say which they mean.
+//! call of that task. A question or a log line that names nothing goes to the only call that it can be meant for;
+//! where there are several nobody hears it, because it may be somebody else's.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use nuncio_wire::jsonrpc::METHOD_NOT_FOUND;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
 
 use super::{
     fail::Fail,
@@ -19,18 +28,25 @@ use super::{
 /// Messages that wait for one call. Progress and log lines beyond them are dropped, questions refused, so that one
 /// call which nobody follows does not hold up the others on the same pipe.
 const INBOX: usize = 1024;
+/// How long after a call was taken back what names nothing may still be about it.
+const TAKEN_BACK: Duration = Duration::from_secs(10);
+/// Calls that were left without an answer and are remembered. As long as there is one, nothing is guessed.
+const MAX_LEFT: usize = 1024;
 
 /// Where messages go.
 pub(super) struct Hub {
     seats: Mutex<Seats>,
     /// Counts what may have changed in the offers.
     changes: watch::Sender<u64>,
+    /// Whether a question came that names nothing.
+    asks: AtomicBool,
 }
 
 #[derive(Default)]
 struct Seats {
     next: u64,
     calls: Vec<CallSeat>,
+    left: Vec<Left>,
     waiting: Vec<(Value, oneshot::Sender<Result<Answer, Fail>>)>,
     closed: Option<Fail>,
 }
@@ -40,6 +56,23 @@ struct CallSeat {
     token: String,
     task: Option<String>,
     inbox: mpsc::Sender<Incoming>,
+}
+
+/// A call that nobody follows any more, and that the server may be working on.
+struct Left {
+    token: String,
+    request: Value,
+    /// When it is forgotten, where the server was told to stop.
+    until: Option<Instant>,
+}
+
+impl Seats {
+    /// The calls that what names nothing can be meant for, followed or not.
+    fn at_work(&mut self) -> usize {
+        let now = Instant::now();
+        self.left.retain(|left| left.until.is_none_or(|until| now < until));
+        self.calls.len() + self.left.len()
+    }
 }
 
 /// What became of a message that needs nobody in particular.
@@ -54,16 +87,28 @@ pub(super) enum Taken {
 
 impl Hub {
     pub(super) fn new(changes: watch::Sender<u64>) -> Arc<Self> {
-        Arc::new(Self { seats: Mutex::default(), changes })
+        Arc::new(Self { seats: Mutex::default(), changes, asks: AtomicBool::new(false) })
     }
 
     /// A call's place. `token`: what its progress carries.
     pub(super) fn sit(self: &Arc<Self>, token: &str, task: Option<&str>) -> Seat {
-        let (inbox, heard) = mpsc::channel(INBOX);
         let mut seats = self.lock();
+        self.place(&mut seats, token, task)
+    }
+
+    /// A call's place where no other call is at work. `None`: one is.
+    pub(super) fn sit_alone(self: &Arc<Self>, token: &str) -> Option<Seat> {
+        let mut seats = self.lock();
+        (seats.at_work() == 0).then(|| self.place(&mut seats, token, None))
+    }
+
+    fn place(self: &Arc<Self>, seats: &mut Seats, token: &str, task: Option<&str>) -> Seat {
+        let (inbox, heard) = mpsc::channel(INBOX);
         seats.next += 1;
         let key = seats.next;
         let (token, task) = (token.to_owned(), task.map(str::to_owned));
+        // It is back.
+        seats.left.retain(|left| left.token != token);
         seats.calls.push(CallSeat { key, token, task, inbox });
         Seat { hub: Arc::clone(self), key, heard }
     }
@@ -93,9 +138,20 @@ impl Hub {
         self.lock().closed.clone()
     }
 
-    /// Whether calls are under way.
-    pub(super) fn is_busy(&self) -> bool {
-        !self.lock().calls.is_empty()
+    /// How many calls are followed.
+    pub(super) fn calls(&self) -> usize {
+        self.lock().calls.len()
+    }
+
+    /// Whether only calls are left that nobody follows.
+    pub(super) fn is_deserted(&self) -> bool {
+        let mut seats = self.lock();
+        seats.calls.is_empty() && seats.at_work() > 0
+    }
+
+    /// Whether the server has asked without saying which call it means.
+    pub(super) fn asks(&self) -> bool {
+        self.asks.load(Ordering::Acquire)
     }
 
     /// What is offered may have changed.
@@ -140,13 +196,20 @@ impl Hub {
             }
             Taken::Rest(Incoming::Request { id, method, params }) => {
                 let task = related_task(&params).map(str::to_owned);
-                let inbox = self.inbox(|call| task.is_none() || call.task == task);
-                let asked = Incoming::Request { id: id.clone(), method, params };
-                if inbox.is_some_and(|inbox| inbox.try_send(asked).is_ok()) {
-                    return None;
+                if task.is_none() {
+                    self.asks.store(true, Ordering::Release);
                 }
-                let why = "no call is under way here that could answer".to_owned();
-                Some(reply(&id, Err((METHOD_NOT_FOUND, why))))
+                let why = match self.addressee(task.as_deref()) {
+                    Ok(inbox) => {
+                        let asked = Incoming::Request { id: id.clone(), method, params };
+                        match inbox.try_send(asked) {
+                            Ok(()) => return None,
+                            Err(_) => NOBODY,
+                        }
+                    }
+                    Err(why) => why,
+                };
+                Some(reply(&id, Err((METHOD_NOT_FOUND, why.to_owned()))))
             }
         }
     }
@@ -155,7 +218,10 @@ impl Hub {
         let mut seats = self.lock();
         match seats.waiting.iter().position(|(id, _)| *id == answer.id) {
             Some(at) => drop(seats.waiting.swap_remove(at).1.send(Ok(answer))),
-            None => tracing::debug!(id = %answer.id, "an answer to nothing that was asked"),
+            None => {
+                seats.left.retain(|left| left.request != answer.id);
+                tracing::debug!(id = %answer.id, "an answer to nothing that was asked");
+            }
         }
     }
 
@@ -175,11 +241,7 @@ impl Hub {
                 let task = params["taskId"].as_str();
                 self.inbox(|call| call.task.as_deref() == task && task.is_some()).into_iter().collect()
             }
-            "notifications/message" => {
-                let task = related_task(params);
-                let inbox = self.inbox(|call| task.is_none() || call.task.as_deref() == task);
-                inbox.into_iter().collect()
-            }
+            "notifications/message" => self.addressee(related_task(params)).into_iter().collect(),
             _ => vec![],
         };
         for inbox in inboxes {
@@ -187,6 +249,19 @@ impl Hub {
             if inbox.try_send(notice).is_err() {
                 tracing::warn!(method, "dropped: nobody follows the call that it is for");
             }
+        }
+    }
+
+    /// Whom a message is for that names this task, or nothing.
+    fn addressee(&self, task: Option<&str>) -> Result<mpsc::Sender<Incoming>, &'static str> {
+        if task.is_some() {
+            return self.inbox(|call| call.task.as_deref() == task).ok_or(NOBODY);
+        }
+        let mut seats = self.lock();
+        match (seats.at_work(), seats.calls.first()) {
+            (1, Some(call)) => Ok(call.inbox.clone()),
+            (_, None) => Err(NOBODY),
+            _ => Err(SEVERAL),
         }
     }
 
@@ -199,6 +274,9 @@ impl Hub {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+const NOBODY: &str = "no call is under way here that could answer";
+const SEVERAL: &str = "several calls are under way here, and this does not say which of them it belongs to";
 
 /// The task that a message says it belongs to (2025-11-25).
 fn related_task(params: &Value) -> Option<&str> {
@@ -218,6 +296,15 @@ impl Seat {
         match self.heard.recv().await {
             Some(message) => message,
             None => std::future::pending().await,
+        }
+    }
+
+    /// The call goes without an answer to that request; `told`: the server knows.
+    pub(super) fn leave(&self, token: &str, request: Value, told: bool) {
+        let mut seats = self.hub.lock();
+        if seats.left.len() < MAX_LEFT {
+            let until = told.then(|| Instant::now() + TAKEN_BACK);
+            seats.left.push(Left { token: token.to_owned(), request, until });
         }
     }
 
@@ -267,6 +354,11 @@ mod tests {
         Incoming::Request { id: 7.into(), method: "elicitation/create".into(), params }
     }
 
+    fn line() -> Incoming {
+        let params = json!({ "level": "info", "data": "words" });
+        Incoming::Notice { method: "notifications/message".into(), params }
+    }
+
     #[test]
     fn everything_goes_to_whom_it_is_for() {
         let hub = Hub::new(watch::Sender::new(0));
@@ -275,14 +367,45 @@ mod tests {
         assert!(hub.route(progress("one")).is_none());
         assert_eq!(first.heard.try_recv().unwrap(), progress("one"));
         assert!(second.heard.try_recv().is_err());
-        // What names nothing goes to the newest call, what names a task to that one.
-        let _third = hub.sit("three", None);
+        // What names nothing goes to nobody where there are several, what names a task to that one.
+        let third = hub.sit("three", None);
+        let refused = hub.route(question(json!({}))).unwrap();
+        assert!(refused["error"]["message"].as_str().unwrap().starts_with("several calls"), "{refused}");
+        assert!(hub.route(line()).is_none());
         let meta = json!({ "_meta": { "io.modelcontextprotocol/related-task": { "taskId": "t" } } });
         assert!(hub.route(question(meta.clone())).is_none());
         assert_eq!(second.heard.try_recv().unwrap(), question(meta));
-        drop((first, second, _third));
+        drop((second, third));
+        for message in [question(json!({})), line()] {
+            assert!(hub.route(message.clone()).is_none());
+            assert_eq!(first.heard.try_recv().unwrap(), message, "it can be meant for no other");
+        }
+        drop(first);
         let refused = hub.route(question(json!({}))).unwrap();
         assert_eq!(refused["error"]["code"], -32601, "{refused}");
+    }
+
+    #[test]
+    fn a_call_that_was_left_is_not_taken_for_another() {
+        let hub = Hub::new(watch::Sender::new(0));
+        let refused = || hub.route(question(json!({}))).is_some();
+        hub.sit("gone", None).leave("gone", 1.into(), false);
+        hub.sit("stopped", None).leave("stopped", 2.into(), true);
+        assert!(hub.is_deserted() && hub.sit_alone("other").is_none());
+        let other = hub.sit("other", None);
+        assert!(refused());
+        // The server was told to stop one of them, and answers the other.
+        for left in hub.lock().left.iter_mut().filter(|left| left.until.is_some()) {
+            left.until = Some(Instant::now());
+        }
+        assert!(refused());
+        hub.route(Incoming::Answer(Answer { id: 1.into(), outcome: Ok(json!({})) }));
+        assert!(!refused());
+        other.leave("other", 3.into(), false);
+        drop(other);
+        assert!(hub.sit_alone("other").is_none(), "whether it is back is known by its seat");
+        let _back = hub.sit("other", None);
+        assert!(!refused());
     }
 
     #[test]

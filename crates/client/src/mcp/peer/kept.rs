@@ -37,6 +37,8 @@ pub(super) enum Way {
     },
     /// The call is made again, with what it asked for.
     Again(Again),
+    /// None: the call is under way once more, with what it asked for, and whether that is heard is not known.
+    Sent,
     /// By the id of its task.
     Task,
 }
@@ -67,6 +69,10 @@ impl Kept {
         let version = Version::parse(&kept.version).ok_or_else(|| {
             PeerError::Gone(format!("the call was made in MCP {:?}, which is not known here", kept.version))
         })?;
+        if kept.way == Way::Sent {
+            let why = "the call was made again with its answers, and there is no way back to that";
+            return Err(PeerError::Gone(why.into()));
+        }
         if kept.way == Way::Task && handle.task.is_none() {
             return Err(PeerError::Gone("the handle leads to a task, and does not name it".into()));
         }
@@ -115,5 +121,6 @@ mod tests {
         check(json!({ "cursor": 7 }));
         check(json!({ "version": "2999-01-01", "token": "t", "way": "task" }));
         check(json!({ "version": "2026-07-28", "token": "t", "way": "task" }));
+        check(json!({ "version": "2026-07-28", "token": "t", "way": "sent" }));
     }
 }

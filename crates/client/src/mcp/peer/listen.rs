@@ -62,7 +62,7 @@ async fn standing(http: Arc<Streamable>) {
         }
         attempts += 1;
         let backoff = options.backoff(attempts);
-        tokio::time::sleep(retry.map_or(backoff, |retry| backoff.max(retry))).await;
+        tokio::time::sleep(retry.map_or(backoff, |retry| backoff.max(retry).min(options.max_retry))).await;
     }
 }
 

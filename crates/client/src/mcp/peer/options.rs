@@ -28,12 +28,17 @@ pub struct McpOptions {
     /// How long a program on pipes may stay silent when it is asked for the newest revision; after it, it is greeted
     /// as those before it.
     pub probe_timeout: Duration,
-    /// How long nothing at all may be heard of a call. A question may be open meanwhile.
+    /// How long nothing at all may be heard of a call. On pipes the time in which a question is open does not count.
     pub silence: Duration,
     /// How often a stream that was cut is asked for again without hearing anything new; and how often a task.
     pub reconnects: u32,
     /// The longest wait between two such attempts, and before a program that died is started again.
     pub max_backoff: Duration,
+    /// The longest wait that a server may ask for before its stream is asked for again.
+    pub max_retry: Duration,
+    /// Connections (processes, sessions) that are held at most at a server which asks without saying whom: a call has
+    /// one of its own there. Further calls share, and a question that may be anybody's is refused.
+    pub max_connections: usize,
     /// Bytes of one message.
     pub max_message: usize,
     /// Tools that a server may offer.
@@ -71,6 +76,8 @@ impl Default for McpOptions {
             silence: Duration::from_secs(24 * 3600),
             reconnects: 30,
             max_backoff: Duration::from_secs(5),
+            max_retry: Duration::from_secs(300),
+            max_connections: 8,
             max_message: 64 * 1024 * 1024,
             max_tools: 10_000,
             max_rounds: 100,

@@ -4,8 +4,8 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -20,7 +20,7 @@ use super::{
     fail::Fail,
     greet,
     http::{Http, place},
-    hub::Hub,
+    hub::{Hub, Seat},
     listen,
     options::McpOptions,
     pipe,
@@ -54,6 +54,13 @@ pub(super) struct Shared {
     /// Replaced when the peer is closed, which ends what waits for it.
     closing: Mutex<watch::Sender<()>>,
     asked: Mutex<HashMap<String, Value>>,
+    /// Whether the server was ever heard to ask without saying which call it means. From then on a call has a
+    /// connection of its own, as long as there are enough.
+    asks: AtomicBool,
+    /// The connections beside the first.
+    more: tokio::sync::Mutex<Vec<Arc<Connection>>>,
+    /// Sessions that other processes began and that calls were taken up in.
+    adopted: Mutex<Vec<Weak<Connection>>>,
 }
 
 #[derive(Default)]
@@ -84,6 +91,9 @@ impl Shared {
             listening: Mutex::default(),
             closing: Mutex::new(watch::Sender::new(())),
             asked: Mutex::default(),
+            asks: AtomicBool::new(false),
+            more: tokio::sync::Mutex::default(),
+            adopted: Mutex::default(),
         }
     }
 
@@ -96,23 +106,14 @@ impl Shared {
             }
             now.connection = None;
         }
-        let made = match (&self.place, &self.http) {
-            (Place::Command(program), _) => {
-                if let Some(started) = now.started {
-                    now.deaths = if started.elapsed() < SHORT_LIFE { now.deaths + 1 } else { 0 };
-                    if now.deaths > 0 {
-                        tokio::time::sleep(self.options.backoff(now.deaths)).await;
-                    }
-                }
-                now.started = Some(Instant::now());
-                pipe::start(program, &self.at, &self.options, &self.changes).await
+        if let (Place::Command(_), Some(started)) = (&self.place, now.started) {
+            now.deaths = if started.elapsed() < SHORT_LIFE { now.deaths + 1 } else { 0 };
+            if now.deaths > 0 {
+                tokio::time::sleep(self.options.backoff(now.deaths)).await;
             }
-            (Place::Url(_), Some(Ok(http))) => greet::greet(http, &self.changes).await,
-            (Place::Url(_), Some(Err(error))) => Err(error.clone().into()),
-            (Place::Url(_), None) => Err(PeerError::Unsupported("there is no HTTP client".into()).into()),
-        };
-        let connection = Arc::new(made.map_err(|fail| fail.into_peer(&self.at))?);
-        listen::stand(&connection);
+        }
+        now.started = Some(Instant::now());
+        let connection = self.connect().await?;
         let info = &connection.about.info;
         let name = [&info["title"], &info["name"]].into_iter().find_map(Value::as_str).map(str::to_owned);
         *lock(&self.name) = name;
@@ -122,6 +123,61 @@ impl Shared {
         }
         now.connection = Some(Arc::clone(&connection));
         Ok(connection)
+    }
+
+    async fn connect(&self) -> Result<Arc<Connection>, PeerError> {
+        let made = match (&self.place, &self.http) {
+            (Place::Command(program), _) => {
+                pipe::start(program, &self.at, &self.options, &self.changes).await
+            }
+            (Place::Url(_), Some(Ok(http))) => greet::greet(http, &self.changes).await,
+            (Place::Url(_), Some(Err(error))) => Err(error.clone().into()),
+            (Place::Url(_), None) => Err(PeerError::Unsupported("there is no HTTP client".into()).into()),
+        };
+        let connection = Arc::new(made.map_err(|fail| fail.into_peer(&self.at))?);
+        listen::stand(&connection);
+        Ok(connection)
+    }
+
+    /// A place for a call: on a connection of its own, where calls on one could not be told apart.
+    pub(super) async fn seat(&self, token: &str) -> Result<(Arc<Connection>, Seat), PeerError> {
+        let first = self.connection().await?;
+        if first.hub.asks() {
+            self.asks.store(true, Ordering::Release);
+        }
+        if first.version.is_stateless() || !self.asks.load(Ordering::Acquire) {
+            let seat = first.hub.sit(token, None);
+            return Ok((first, seat));
+        }
+        if let Some(seat) = first.hub.sit_alone(token) {
+            return Ok((first, seat));
+        }
+        let mut more = self.more.lock().await;
+        let is_over =
+            |connection: &mut Arc<Connection>| connection.closed().is_some() || connection.hub.is_deserted();
+        for over in more.extract_if(.., is_over) {
+            tokio::spawn(async move { over.end().await });
+        }
+        for connection in more.iter() {
+            if let Some(seat) = connection.hub.sit_alone(token) {
+                return Ok((Arc::clone(connection), seat));
+            }
+        }
+        if more.len() + 1 < self.options.max_connections {
+            match self.connect().await {
+                Ok(connection) => {
+                    let seat = connection.hub.sit(token, None);
+                    more.push(Arc::clone(&connection));
+                    return Ok((connection, seat));
+                }
+                // Not everybody can be started, or greeted, twice.
+                Err(error) => tracing::debug!(%error, "the call shares a connection"),
+            }
+        }
+        let emptiest = more.iter().chain([&first]).min_by_key(|connection| connection.hub.calls());
+        let connection = Arc::clone(emptiest.unwrap_or(&first));
+        let seat = connection.hub.sit(token, None);
+        Ok((connection, seat))
     }
 
     /// A connection in the session that a call was made in, wherever that was.
@@ -134,6 +190,11 @@ impl Shared {
         if session.is_none() && !version.is_stateless() {
             return self.connection().await;
         }
+        if let Some(session) = session
+            && let Some(known) = self.in_session(session).await
+        {
+            return Ok(known);
+        }
         let session = session.map(greet::session_header).transpose();
         let session = session.map_err(|fail| fail.into_peer(&self.at))?;
         let hub = Hub::new(self.changes.clone());
@@ -141,8 +202,30 @@ impl Shared {
         let link = Link::Http(Arc::new(link));
         let connection =
             Connection::new(&self.at, (version, About::default()), link, &hub, &self.options).adopted();
+        let connection = Arc::new(connection);
+        if !version.is_stateless() {
+            let mut adopted = lock(&self.adopted);
+            adopted.retain(|known| known.strong_count() > 0);
+            adopted.push(Arc::downgrade(&connection));
+        }
         listen::stand(&connection);
-        Ok(Arc::new(connection))
+        Ok(connection)
+    }
+
+    /// A connection in that session, if there is one. All calls of a session are on one, because what the session's
+    /// own stream says may be for any of them.
+    async fn in_session(&self, session: &str) -> Option<Arc<Connection>> {
+        let is_it = |connection: &Arc<Connection>| {
+            connection.session() == Some(session) && connection.closed().is_none()
+        };
+        let now = self.now.lock().await.connection.clone();
+        if let Some(first) = now.filter(is_it) {
+            return Some(first);
+        }
+        if let Some(other) = self.more.lock().await.iter().find(|connection| is_it(connection)) {
+            return Some(Arc::clone(other));
+        }
+        lock(&self.adopted).iter().filter_map(Weak::upgrade).find(is_it)
     }
 
     /// A connection is of no use any more.
@@ -152,6 +235,8 @@ impl Shared {
             now.connection = None;
             lock(&self.listening).take();
         }
+        drop(now);
+        self.more.lock().await.retain(|other| !Arc::ptr_eq(other, connection));
     }
 
     /// Sends a request. A session that the server has ended is begun anew, once.
@@ -252,18 +337,20 @@ impl Shared {
     }
 
     pub(super) async fn close(&self) {
-        let connection = self.now.lock().await.connection.take();
+        let first = self.now.lock().await.connection.take();
+        let connections = std::mem::take(&mut *self.more.lock().await).into_iter().chain(first);
         lock(&self.listening).take();
         // A session in which calls go on is left to whoever takes them up again.
-        let busy = connection.as_ref().is_some_and(|connection| connection.hub.is_busy());
+        let idle_or_not: Vec<_> =
+            connections.map(|connection| (connection.hub.calls() == 0, connection)).collect();
         *lock(&self.closing) = watch::Sender::new(());
-        let Some(connection) = connection else { return };
-        match &connection.link {
-            Link::Http(http) if !busy => http.end().await,
-            Link::Http(_) => {}
-            Link::Wire(wire) => wire.stop().await,
-        }
-        connection.hub.close(&Fail::cut(format!("the connection to {} was closed", self.at)));
+        let each = idle_or_not.into_iter().map(|(idle, connection)| async move {
+            if idle || matches!(connection.link, Link::Wire(_)) {
+                connection.end().await;
+            }
+            connection.hub.close(&Fail::cut(format!("the connection to {} was closed", self.at)));
+        });
+        futures_util::future::join_all(each).await;
     }
 
     /// A question was put: its whole wording is kept while it is open.

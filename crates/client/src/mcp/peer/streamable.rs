@@ -204,7 +204,7 @@ impl Streamable {
             let events =
                 parser.feed(&piece).map_err(|error| Fail::malformed(&self.http.at, error.to_string()))?;
             if let Some(retry) = parser.retry() {
-                (at.retry, at.news) = (Some(retry), true);
+                (at.retry, at.news) = (Some(retry.min(self.http.options.max_retry)), true);
             }
             for event in events {
                 at.news = true;

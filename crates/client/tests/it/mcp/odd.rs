@@ -583,3 +583,101 @@ async fn a_call_that_asks_for_ever_comes_to_an_end() {
     let error = call(&McpPeer::new(Place::Url(url), options)).await.unwrap_err();
     assert!(error.to_string().contains("asked for more 3 times"), "{error}");
 }
+
+#[tokio::test]
+async fn a_call_that_went_out_with_its_answers_is_not_made_once_more() {
+    let check = async |hint: bool, reply: fn(&Asked) -> Reply, expected: &str| {
+        let calls = Count::default();
+        let counted = calls.clone();
+        let url = serve(move |asked| match asked.method() {
+            "server/discover" => Reply::Json(
+                200,
+                asked.result(json!({ "supportedVersions": ["2026-07-28"], "capabilities": {} })),
+            ),
+            "tools/list" => {
+                let tool = json!({
+                    "name": "t", "inputSchema": { "type": "object" },
+                    "annotations": { "idempotentHint": hint, "destructiveHint": false },
+                });
+                Reply::Json(200, asked.result(json!({ "resultType": "complete", "tools": [tool] })))
+            }
+            "tools/call" => match (counted.next(), asked.body["params"]["inputResponses"].is_object()) {
+                (_, false) => {
+                    let ask = json!({ "method": "elicitation/create", "params": { "message": "Sure?", "requestedSchema": { "type": "object" } } });
+                    Reply::Json(200, asked.result(json!({ "resultType": "input_required", "inputRequests": { "q": ask } })))
+                }
+                (1, true) => reply(asked),
+                _ => Reply::Json(200, asked.result(said("done"))),
+            },
+            _ => Reply::Ordinary,
+        })
+        .await;
+        let peer = peer(&url);
+        let mut call = peer.begin(with("t", json!({}))).await.unwrap();
+        let mut seen = Seen::default();
+        until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
+        let asked = seen.handles.last().unwrap().clone();
+        within(call.answer("q", Answer::Accept(json!({})))).await.unwrap();
+        until(&mut call, &mut seen, |_| false).await.unwrap_err();
+        let came_to = match peer.resume(seen.handles.last().unwrap()).await {
+            Ok(mut call) => follow(&mut call).await.unwrap().text(),
+            Err(error) => format!("{error:?}"),
+        };
+        assert!(came_to.starts_with(expected), "{came_to}");
+        assert!(peer.answers_by_calling(&asked), "whoever comes back with an answer makes the call again");
+        calls.get()
+    };
+    // It broke after it was heard.
+    let cut: fn(&Asked) -> Reply = |_| Reply::Events(": here\n\n".into(), Ends::Now);
+    assert_eq!(check(false, cut, "Gone").await, 2);
+    assert_eq!(check(true, cut, "done").await, 3);
+    // It was not taken.
+    assert_eq!(check(false, |_| Reply::Json(429, "later".into()), "done").await, 3);
+}
+
+#[tokio::test]
+async fn words_where_objects_belong_end_a_call_and_nothing_else() {
+    let check = async |newest: bool, reply: fn(&Asked) -> Reply, expected: &str| {
+        let url = serve(move |asked| match asked.method() {
+            "server/discover" if newest => {
+                Reply::Json(200, asked.result(json!({ "supportedVersions": ["2026-07-28"] })))
+            }
+            "tools/call" => reply(asked),
+            _ => Reply::Ordinary,
+        })
+        .await;
+        let came_to = match call(&peer(&url)).await {
+            Ok(seen) => format!("{:?}", seen.ended.unwrap().state),
+            Err(error) => format!("{error:?}"),
+        };
+        assert!(came_to.starts_with(expected), "{expected}: {came_to}");
+    };
+    let requests = |asked: &Asked| {
+        let result = json!({ "resultType": "input_required", "inputRequests": { "q": "words" } });
+        Reply::Json(200, asked.result(result))
+    };
+    check(true, requests, "Malformed").await;
+    check(false, |asked| Reply::Json(200, asked.error(-32042, "words")), "Failed").await;
+    check(false, |asked| Reply::Json(200, asked.error(-32042, json!(["words"]))), "Failed").await;
+    let links = |asked: &Asked| Reply::Json(200, asked.error(-32042, json!({ "elicitations": ["words"] })));
+    check(false, links, "Malformed").await;
+}
+
+#[tokio::test]
+async fn a_server_does_not_say_how_long_we_wait_for_ever() {
+    let url = serve(|asked| match asked.header("last-event-id") {
+        None if asked.method() == "tools/call" => {
+            let id = asked.body["id"].to_string();
+            Reply::Events(format!("retry: 99999999999\n{}", event(&id, log("one"))), Ends::Now)
+        }
+        Some(cursor) => {
+            let id: u64 = cursor.parse().unwrap();
+            let answer = json!({ "jsonrpc": "2.0", "id": id, "result": said("done") }).to_string();
+            Reply::Events(event("9", answer), Ends::Now)
+        }
+        _ => Reply::Ordinary,
+    })
+    .await;
+    let options = McpOptions { max_retry: Duration::from_millis(20), ..options() };
+    assert_eq!(call(&McpPeer::new(Place::Url(url), options)).await.unwrap().text(), "done");
+}

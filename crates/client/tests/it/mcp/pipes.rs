@@ -10,7 +10,7 @@ use nuncio_engine::State;
 use nuncio_wire::mcp::Version;
 use serde_json::json;
 
-use super::stage::{Seen, follow, options, until, with, within};
+use super::stage::{Seen, follow, follow_on, options, until, with, within};
 
 /// A server of 2025-11-25 in a shell, whose tool `t` does what `call` says. It is given `$id` and `$line`, and says
 /// things by `say`.
@@ -89,6 +89,46 @@ async fn a_program_tells_and_asks_while_it_works() {
     assert_eq!((seen.told.join(", "), seen.text()), ("1: half".into(), "sure".into()));
     assert_eq!(seen.questions[0].text, "Sure?");
     assert!(seen.handles.is_empty(), "a call on pipes ends with them");
+}
+
+#[tokio::test]
+async fn a_question_is_never_put_to_another_call() {
+    let folder = tempfile::tempdir().unwrap();
+    // The first call of a process asks when the gate opens, while the process reads on; the others wait for it, too.
+    let work = r#"
+      ( while [ ! -e "$GATE" ]; do sleep 0.02; done
+        say '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{"type":"object"}}}'
+        while [ ! -e "$GATE.$$" ]; do sleep 0.02; done
+        done_with "$(cat "$GATE.$$")" ) & ;;
+    *'"id":"q"'*) case "$line" in
+        *'"accept"'*) echo sure > "$GATE.$$.new" ;;
+        *several*) echo refused > "$GATE.$$.new" ;;
+      esac; mv "$GATE.$$.new" "$GATE.$$""#;
+    let mut program = shell(&script(UNKNOWN, work));
+    let gate = folder.path().join("gate");
+    program.env.insert("GATE".into(), gate.to_str().unwrap().into());
+    let peer = peer(program);
+    // As long as nobody knows that it asks, calls share one process, and what may be anybody's is refused.
+    let mut calls = vec![];
+    for _ in 0..2 {
+        calls.push(peer.begin(with("t", json!({}))).await.unwrap());
+    }
+    within(peer.look()).await.unwrap();
+    std::fs::write(&gate, "").unwrap();
+    for call in &mut calls {
+        let seen = follow(call).await.unwrap();
+        assert_eq!((seen.questions.len(), seen.text().as_str()), (0, "refused"));
+    }
+    // From then on each has a process of its own, and is asked what it caused.
+    let mut calls = vec![];
+    for _ in 0..3 {
+        calls.push(peer.begin(with("t", json!({}))).await.unwrap());
+    }
+    for call in &mut calls[1..] {
+        let seen = follow(call).await.unwrap();
+        assert_eq!((seen.questions.len(), seen.text().as_str()), (1, "sure"));
+    }
+    within(peer.close()).await;
 }
 
 #[tokio::test]
@@ -187,6 +227,24 @@ async fn a_call_of_which_nothing_is_heard_is_given_up() {
     let error = call(&peer).await.unwrap_err();
     assert!(matches!(&error, PeerError::Cut(why) if why.contains("nothing was heard of t")), "{error:?}");
     within(peer.look()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_whose_question_is_open_may_be_silent() {
+    let work = r#"
+      say '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{"type":"object"}}}'
+      read -r answer
+      done_with sure"#;
+    let silence = Duration::from_millis(200);
+    let options = McpOptions { silence, ..options() };
+    let peer = McpPeer::new(Place::Command(shell(&script(UNKNOWN, work))), options);
+    let mut call = peer.begin(with("t", json!({}))).await.unwrap();
+    let mut seen = Seen::default();
+    until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
+    // Longer than a call may be silent at work.
+    tokio::time::sleep(silence * 2).await;
+    follow_on(&mut call, &mut seen).await.unwrap();
+    assert_eq!(seen.text(), "sure");
 }
 
 #[tokio::test]

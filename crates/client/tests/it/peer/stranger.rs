@@ -11,7 +11,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::State as Shared,
-    http::header,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -23,6 +23,7 @@ use nuncio_engine::{
     State,
     question::{Answer, Ask},
 };
+use nuncio_wire::a2a::card::CURSOR_EXTENSION;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use url::Url;
@@ -39,6 +40,10 @@ struct Manners {
     subscribes: bool,
     /// A subscription begins with what happens next, and not with the task.
     abrupt: bool,
+    /// A task that has ended is forgotten.
+    forgets: bool,
+    /// It says that the ids of its events are cursors, and the same message is one message.
+    cursors: bool,
 }
 
 struct Stranger {
@@ -59,6 +64,12 @@ struct Seen {
     swallow: usize,
     /// How many answers are not heard at all.
     deaf: usize,
+    /// How many messages after that are answered with nothing, and no end.
+    hang: usize,
+    /// What it calls itself.
+    name: Option<&'static str>,
+    /// What is said to every message once it was taken: a status, `Retry-After`, a body.
+    instead: Option<(u16, Option<&'static str>, Value)>,
 }
 
 const TASK: &str = "task-1";
@@ -90,8 +101,13 @@ impl Stranger {
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         let url = Url::parse(&format!("http://{address}/")).unwrap();
         let (poll, slowest) = (Duration::from_millis(5), Duration::from_millis(50));
-        let options = A2aOptions { poll, slowest, ..A2aOptions::default() };
+        let whole_server = manners.cursors;
+        let options = A2aOptions { poll, slowest, whole_server, ..A2aOptions::default() };
         (stranger, A2aPeer::new(url, options))
+    }
+
+    fn url(&self) -> Url {
+        Url::parse(&format!("http://{}/", self.address)).unwrap()
     }
 
     fn methods(&self, method: &str) -> usize {
@@ -147,11 +163,14 @@ impl Seen {
 }
 
 async fn card(Shared(stranger): Shared<Arc<Stranger>>) -> Response {
+    let extension = json!({ "uri": CURSOR_EXTENSION });
+    let extensions: Vec<_> = stranger.manners.cursors.then_some(extension).into_iter().collect();
+    let name = stranger.seen.lock().unwrap().name.unwrap_or("stranger");
     let url = format!("http://{}/rpc", stranger.address);
     let interface = json!({ "url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0" });
     plain(&json!({
-        "name": "stranger", "description": "Not ours.",
-        "capabilities": { "streaming": stranger.manners.streams },
+        "name": name, "description": "Not ours.",
+        "capabilities": { "streaming": stranger.manners.streams, "extensions": extensions },
         "supportedInterfaces": [interface], "skills": [],
     }))
 }
@@ -171,6 +190,14 @@ async fn answer(Shared(stranger): Shared<Arc<Stranger>>, body: Bytes) -> Respons
             let text = message["parts"][0]["text"].clone();
             let is_answer = message["taskId"] == TASK;
             seen.messages.push(message);
+            if let Some((status, retry_after, body)) = seen.instead.clone() {
+                let mut response = if status == 0 { stream(&[body]) } else { plain(&body) };
+                *response.status_mut() = StatusCode::from_u16(status.max(200)).unwrap();
+                if let Some(seconds) = retry_after {
+                    response.headers_mut().insert(header::RETRY_AFTER, seconds.parse().unwrap());
+                }
+                return response;
+            }
             if is_answer && seen.deaf > 0 {
                 seen.deaf -= 1;
                 return stream(&[]);
@@ -188,6 +215,12 @@ async fn answer(Shared(stranger): Shared<Arc<Stranger>>, body: Bytes) -> Respons
                 seen.swallow -= 1;
                 return stream(&[]);
             }
+            if seen.hang > 0 {
+                seen.hang -= 1;
+                let never =
+                    Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+                return ([(header::CONTENT_TYPE, "application/json")], never).into_response();
+            }
             match streams {
                 true => stream(&events(&mut seen, manners, &result)),
                 false => plain(&result(json!({ "task": seen.task() }))),
@@ -198,6 +231,10 @@ async fn answer(Shared(stranger): Shared<Arc<Stranger>>, body: Bytes) -> Respons
         }
         "SubscribeToTask" if manners.subscribes && !seen.rests() => {
             stream(&events(&mut seen, manners, &result))
+        }
+        "GetTask" if manners.forgets && seen.rests() => {
+            let error = json!({ "code": -32001, "message": "no such task" });
+            plain(&json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }))
         }
         "GetTask" => {
             let task = seen.task();
@@ -252,7 +289,7 @@ fn counting() -> Vec<Value> {
 async fn a_stream_that_is_cut_at_every_event_loses_nothing() {
     for cuts_after in [Some(1), Some(2), Some(3), None] {
         for subscribes in [true, false] {
-            let manners = Manners { streams: true, cuts_after, subscribes, abrupt: false };
+            let manners = Manners { streams: true, cuts_after, subscribes, ..Manners::default() };
             let (_, peer) = Stranger::start(manners, counting()).await;
             let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
             assert_eq!(story.text(), "1 2 3 4 5 6 ", "{cuts_after:?} {subscribes} {:#?}", story.all);
@@ -266,11 +303,31 @@ async fn a_stream_that_is_cut_at_every_event_loses_nothing() {
 
 #[tokio::test]
 async fn what_happens_before_a_new_subscription_is_not_lost() {
-    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, abrupt: true };
+    let manners =
+        Manners { streams: true, cuts_after: Some(3), subscribes: true, abrupt: true, ..Manners::default() };
     let (stranger, peer) = Stranger::start(manners, counting()).await;
     let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
     assert_eq!(story.text(), "1 2 3 4 5 6 ", "{:#?}", story.all);
     assert_eq!(stranger.methods("SubscribeToTask"), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_is_forgotten_when_it_has_ended_has_ended() {
+    let manners = Manners {
+        streams: true,
+        cuts_after: Some(3),
+        subscribes: true,
+        abrupt: true,
+        forgets: true,
+        ..Manners::default()
+    };
+    let (stranger, peer) = Stranger::start(manners, counting()).await;
+    let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
+    assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (State::Completed, "counted".into()));
+    let is_said =
+        |happened: &Happened| matches!(happened, Happened::Log(line) if line.text.contains("may be missing"));
+    assert!(story.all.iter().any(is_said), "{:#?}", story.all);
+    assert_eq!(stranger.texts(), ["count"]);
 }
 
 #[tokio::test]
@@ -310,6 +367,25 @@ async fn a_question_in_plain_words_is_a_form_of_one_text() {
         assert!(matches!(&question.ask, Ask::Form { schema } if schema["required"] == json!(["answer"])));
         assert_eq!(stranger.texts(), ["book", "Lisbon"]);
         assert_eq!(story.text(), "on my way");
+    }
+}
+
+#[tokio::test]
+async fn the_same_words_again_are_another_question() {
+    for named in [true, false] {
+        let ask = |id: &str| {
+            let mut asks = status("INPUT_REQUIRED", Some("Which city?"));
+            asks["statusUpdate"]["status"]["message"]["messageId"] =
+                if named { id.into() } else { "".into() };
+            asks
+        };
+        let script = vec![ask("q1"), ask("q2"), status("COMPLETED", None)];
+        let (stranger, peer) = Stranger::start(Manners { streams: true, ..Manners::default() }, script).await;
+        let city = |name: &str| Answer::Accept(json!({ "answer": name }));
+        let story = call(&peer, "stranger", "book", vec![city("Lisbon"), city("Porto")]).await.unwrap();
+        assert_eq!(story.asked.len(), 2, "{named}: {:#?}", story.all);
+        assert_ne!(story.asked[0].id, story.asked[1].id);
+        assert_eq!(stranger.texts(), ["book", "Lisbon", "Porto"]);
     }
 }
 
@@ -354,8 +430,88 @@ async fn a_stranger_who_may_have_heard_is_not_told_twice() {
 }
 
 #[tokio::test]
+async fn what_is_answered_in_place_of_a_call_tells_whether_it_may_be_made_again() {
+    let rpc = |code: i64| json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": code, "message": "words" } });
+    let check = async |status: u16, retry_after: Option<&'static str>, body: Value, expected: &str| {
+        for streams in [true, false] {
+            let (stranger, peer) = Stranger::start(Manners { streams, ..Manners::default() }, vec![]).await;
+            stranger.seen.lock().unwrap().instead = Some((status, retry_after, body.clone()));
+            let came_to = match call(&peer, "stranger", "book", vec![]).await {
+                Ok(story) => format!("{:?}: {}", story.ended.as_ref().unwrap().state, story.words()),
+                Err(PeerError::Busy { retry_after, .. }) => format!("busy {retry_after:?}"),
+                Err(PeerError::Cut(_)) => "cut".into(),
+                Err(PeerError::Refused(_)) => "refused".into(),
+                Err(PeerError::Gone(_)) => "gone".into(),
+                Err(other) => format!("{other:?}"),
+            };
+            assert_eq!(came_to, expected, "{status} {retry_after:?} {body} {streams}");
+            assert_eq!(stranger.texts(), ["book"], "{status} {body} {streams}: it was said once");
+        }
+    };
+    // Whoever passed it on may have been heard.
+    for status in [500, 502, 503, 504] {
+        check(status, None, json!("a page"), "cut").await;
+    }
+    check(503, Some("3"), json!("a page"), "busy Some(3s)").await;
+    check(429, None, json!("a page"), "busy None").await;
+    check(404, None, json!("a page"), "gone").await;
+    check(422, None, json!("a page"), "refused").await;
+    // It was tried, and failed: with an error that stands alone, with a status, in a stream.
+    for code in [-32603, -32000, -32006] {
+        check(200, None, rpc(code), "Failed: words").await;
+        check(500, None, rpc(code), "Failed: words").await;
+    }
+    check(200, None, rpc(-32602), "refused").await;
+    check(200, None, rpc(-32001), "gone").await;
+}
+
+#[tokio::test]
+async fn an_error_in_place_of_the_first_event_is_an_end() {
+    let (stranger, peer) = Stranger::start(Manners { streams: true, ..Manners::default() }, vec![]).await;
+    let error = json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -32603, "message": "words" } });
+    stranger.seen.lock().unwrap().instead = Some((0, None, error));
+    let story = call(&peer, "stranger", "book", vec![]).await.unwrap();
+    assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (State::Failed, "words".into()));
+    assert_eq!(stranger.texts(), ["book"]);
+}
+
+#[tokio::test]
+async fn a_cancel_while_the_message_is_sent_again_is_not_lost() {
+    let manners = Manners { streams: true, cursors: true, ..Manners::default() };
+    let (stranger, peer) = Stranger::start(manners, vec![status("WORKING", None)]).await;
+    (stranger.seen.lock().unwrap().swallow, stranger.seen.lock().unwrap().hang) = (1, 1);
+    let mut call = within(peer.begin(begin("stranger", "work"))).await.unwrap();
+    within(async {
+        while stranger.methods("SendStreamingMessage") < 2 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+    let (canceled, story) = tokio::join!(within(call.orders().cancel()), to_end(&mut call, vec![]));
+    canceled.unwrap();
+    assert_eq!(story.unwrap().ended.unwrap().state, State::Canceled);
+    assert_eq!(stranger.methods("CancelTask"), 1);
+}
+
+#[tokio::test]
+async fn an_agent_with_another_name_is_the_same_where_it_stands_alone() {
+    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, ..Manners::default() };
+    let (stranger, peer) = Stranger::start(manners, counting()).await;
+    let mut first = within(peer.begin(begin("stranger", "count"))).await.unwrap();
+    let Happened::Kept(handle) = within(first.next()).await.unwrap() else { panic!("it leads back") };
+    drop(first);
+    stranger.seen.lock().unwrap().name = Some("stranger 2");
+    let later = A2aPeer::new(stranger.url(), A2aOptions { whole_server: false, ..A2aOptions::default() });
+    let story = to_end(&mut within(later.resume(&handle)).await.unwrap(), vec![]).await.unwrap();
+    assert_eq!(story.text(), "1 2 3 4 5 6 ");
+    // Of several it would not be known which is meant.
+    let server = A2aPeer::new(stranger.url(), A2aOptions::default());
+    assert!(matches!(within(server.resume(&handle)).await, Err(PeerError::Gone(_))));
+}
+
+#[tokio::test]
 async fn a_handle_leads_back_without_cursors_too() {
-    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, abrupt: false };
+    let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, ..Manners::default() };
     let (_, peer) = Stranger::start(manners, counting()).await;
     let mut first = within(peer.begin(begin("stranger", "count"))).await.unwrap();
     let mut story = Story::default();

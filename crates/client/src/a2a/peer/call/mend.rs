@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use nuncio_engine::event::{Level, LogLine};
 use nuncio_wire::a2a::{Dialect, StreamEvent};
 use tokio::time::Instant;
 
@@ -12,7 +13,7 @@ use crate::{
         ClientError,
         peer::fault::{self, peer_error},
     },
-    peer::PeerError,
+    peer::{Happened, PeerError},
 };
 
 impl Feed {
@@ -38,11 +39,10 @@ impl Feed {
         self.wait(LONGEST_WAIT).await;
         let Some(task) = self.at.task.clone() else {
             // Nothing came back, and the same message under the same key is one message.
-            let Some((send, headers)) = self.begun.take() else {
+            let Some((send, headers)) = self.begun.clone() else {
                 return Err(PeerError::Gone("the call was never begun".into()));
             };
             let said = self.say(&send, &headers).await;
-            self.begun = Some((send, headers));
             return self.heard(said).map(|_| ());
         };
         if self.by_cursor() {
@@ -113,8 +113,16 @@ impl Feed {
         if found.is_err() {
             self.wait(LONGEST_WAIT).await;
         }
-        if let Some(found) = self.heard(found)? {
-            self.take(&StreamEvent::Task(Box::new(found)), None);
+        match self.heard(found) {
+            Ok(Some(found)) => self.take(&StreamEvent::Task(Box::new(found)), None),
+            Ok(None) => {}
+            // It has ended all the same, and some agents forget what has ended.
+            Err(error) => {
+                let text = format!("the task cannot be looked at, and artifacts may be missing: {error}");
+                self.ready.push_back(Happened::Log(LogLine { level: Level::Warning, text }));
+                self.ready.extend(self.end.drain(..));
+                self.source = Source::Over;
+            }
         }
         Ok(())
     }

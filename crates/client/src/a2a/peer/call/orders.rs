@@ -84,10 +84,13 @@ impl Feed {
         if given.again == 0 {
             return Err(PeerError::Cut("the agent goes on waiting for an answer that it was given".into()));
         }
-        (given.at, given.again) = (Instant::now(), given.again - 1);
         let (send, headers) = (given.send.clone(), given.headers.clone());
         tracing::debug!(task = self.at.task, "an answer was not heard, and is sent again");
         let said = self.say(&send, &headers).await;
+        // Only now: an order on the way leaves it to be sent.
+        if let Some(given) = &mut self.given {
+            (given.at, given.again) = (Instant::now(), given.again.saturating_sub(1));
+        }
         self.heard(said).map(|_| ())
     }
 

@@ -86,8 +86,8 @@ impl Conversation {
             // A later round may use a key again, for another question.
             let id = if round == 1 { key.clone() } else { format!("{key}#{round}") };
             let method = request["method"].as_str().unwrap_or_default().to_owned();
-            let open =
-                Open { id, method, params: request["params"].take(), to: To::Input(key), again: false };
+            let params = request.get_mut("params").map(Value::take).unwrap_or_default();
+            let open = Open { id, method, params, to: To::Input(key), again: false };
             self.put(open).map_err(|why| malformed(&why))?;
         }
         if self.open.is_empty() {
@@ -99,13 +99,17 @@ impl Conversation {
 
     /// Somebody has to visit links before the call can be made (2025-11-25).
     pub(super) fn links_required(&mut self, mut error: ErrorObject) -> Result<Option<Ended>, PeerError> {
-        let links = error.data.as_mut().map(|data| data["elicitations"].take()).unwrap_or_default();
-        let links = links.as_array().cloned().unwrap_or_default();
+        let links = error.data.as_mut().and_then(|data| data.get_mut("elicitations")).map(Value::take);
+        let links = links.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
         if links.is_empty() {
             return Ok(Some(self.failed(&error.message)));
         }
         for (n, mut params) in links.into_iter().enumerate() {
-            params["mode"] = "url".into();
+            let Some(members) = params.as_object_mut() else {
+                let why = format!("a link that is no object: {params}");
+                return Err(PeerError::Malformed { at: self.connection.at.clone(), why });
+            };
+            members.insert("mode".into(), "url".into());
             let id = params["elicitationId"].as_str().map_or_else(|| format!("link-{n}"), str::to_owned);
             let open = Open { id, method: "elicitation/create".into(), params, to: To::Visit, again: false };
             self.put(open).map_err(|why| PeerError::Malformed { at: self.connection.at.clone(), why })?;
