@@ -103,6 +103,20 @@ async fn what_is_said_goes_over_and_what_happens_comes_back() {
 }
 
 #[tokio::test]
+async fn a_call_that_ends_at_once_is_written_before_it_is_made_and_with_its_end() {
+    for protocol in [Protocol::A2a, Protocol::Mcp] {
+        let script = vec![progress(1.0), chunk("Hello", false, true), ended(State::Completed, "")];
+        let far = Far::new(protocol, true, vec![script.clone(), script]);
+        let server = server(&far).await;
+        // With the first it is looked what is offered there.
+        server.send("far", Part::text("hello")).await;
+        let task = server.send("far", Part::text("hello")).await;
+        assert_eq!((task.state, text_of(&task).as_str()), (State::Completed, "Hello"));
+        assert_eq!(server.row(&task).await.version, 2, "{protocol:?}: as many commits");
+    }
+}
+
+#[tokio::test]
 async fn every_end_keeps_its_state_and_its_words() {
     for state in [State::Failed, State::Rejected, State::Canceled] {
         let far = Far::new(Protocol::A2a, true, vec![vec![ended(state, "for a reason")]]);

@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use nuncio_client::peer::{Call, Happened};
+use nuncio_client::peer::{Call, Happened, PeerError};
 use nuncio_engine::TaskId;
 
 /// How many calls wait.
@@ -19,11 +19,13 @@ pub(super) const WAITING_CALLS: usize = 1024;
 pub(super) struct Live {
     pub(super) call: Call,
     pub(super) ahead: VecDeque<Happened>,
+    /// How it broke off after that.
+    pub(super) broken: Option<PeerError>,
 }
 
 impl Live {
     pub(super) fn new(call: Call) -> Self {
-        Self { call, ahead: VecDeque::new() }
+        Self { call, ahead: VecDeque::new(), broken: None }
     }
 }
 
