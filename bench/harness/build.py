@@ -7,6 +7,8 @@ from pathlib import Path
 
 from .servers import PEERS
 
+PLAN_BENCH = "plan_bench"
+
 
 def ours(repo: Path, skip: bool, example: str | None = None) -> Path:
     """The server, or a program that stands on it."""
@@ -15,6 +17,14 @@ def ours(repo: Path, skip: bool, example: str | None = None) -> Path:
         cargo(repo, "build", "--release", *what)
     release = target_directory(repo) / "release"
     return release / "nuncio" if example is None else release / "examples" / example
+
+
+def host(repo: Path, skip: bool) -> tuple[Path, Path]:
+    """The server, and the program that runs plans. Together, so that what both stand on is built once."""
+    if not skip:
+        cargo(repo, "build", "--release", "--package", "nuncio", "--bin", "nuncio", "--example", PLAN_BENCH)
+    release = target_directory(repo) / "release"
+    return release / "nuncio", release / "examples" / PLAN_BENCH
 
 
 def bench(

@@ -36,6 +36,16 @@ def fsync(limit: Path, scratch: Path, secs: float) -> dict:
     return json.loads(done.stdout)
 
 
+def commits(limit: Path, scratch: Path, secs: float) -> float:
+    """Times a second that SQLite commits one task of a log, one after the other, with `synchronous=FULL`."""
+    done = subprocess.run(
+        [str(limit), "commits", str(scratch), "--secs", str(secs)], capture_output=True, text=True, timeout=60
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"limit commits: {done.stderr.strip()}")
+    return json.loads(done.stdout)["commits_per_s"]
+
+
 def fsync_text(measurements: list[dict]) -> str:
     kinds = (("append_per_s", "appended"), ("overwrite_per_s", "overwritten"))
     return ", ".join(f"{name} {' and '.join(f'{m[key]:,}' for m in measurements)}/s" for key, name in kinds)

@@ -35,7 +35,7 @@ def markdown(
 def targets(verdicts: list[Verdict]) -> str:
     lines = ["| target | bound | measured | of all repeats | |", "| --- | --- | --- | --- | --- |"]
     for verdict in verdicts:
-        show = ratio if verdict.target.is_ratio() else number
+        show = ratio if verdict.target.is_ratio() else decimals if verdict.target.is_difference else number
         measured, spread = "", ""
         if verdict.values:
             measured = show(verdict.median())

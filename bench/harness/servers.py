@@ -145,21 +145,34 @@ class Server:
         # What this one has left to write is not to be paid for by the next one's fsyncs.
         os.sync()
 
-    def load(self, workload: str, *, conns: int, count: int, secs: float, ids: Path | None = None) -> dict:
-        """Runs the load generator once; what it printed, and how busy others were meanwhile."""
+    def load(
+        self,
+        workload: str,
+        *more: str,
+        conns: int,
+        count: int,
+        secs: float,
+        ids: Path | None = None,
+        beside: tuple["Server", ...] = (),
+    ) -> dict:
+        """Runs the load generator once; what it printed, and how busy others were meanwhile.
+
+        `more`: further flags of it. `beside`: servers that this one stands on, which are no others.
+        """
         command = [str(self.load_program), workload, "--port", str(self.port), "--pid", str(self.process.pid)]
         command += ["--conns", str(conns), "--count", str(count), "--secs", str(secs)]
-        command += ["--dialect", self.spec.dialect]
+        command += ["--dialect", self.spec.dialect, *more]
         if ids is not None:
             command += ["--ids", str(ids)]
         environment = {**os.environ, "RUST_BACKTRACE": "0"}
         limit = secs + LOAD_GRACE
-        start, before = time.monotonic(), cpu_of_others(self.process.pid)
+        pids = [server.process.pid for server in (self, *beside)]
+        start, before = time.monotonic(), cpu_of_others(pids)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
         if done.returncode != 0:
             return {"error": done.stderr.strip()[:400]}
         figures = json.loads(done.stdout)
-        others = cpu_of_others(self.process.pid) - before
+        others = cpu_of_others(pids) - before
         figures["others_cores"] = max(others, 0.0) / (time.monotonic() - start)
         return figures
 
@@ -170,11 +183,13 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def cpu_of_others(server: int) -> float:
-    """CPU seconds that this machine has spent on neither the server nor our own children."""
+def cpu_of_others(servers: list[int]) -> float:
+    """CPU seconds that this machine has spent on neither these servers nor our own children."""
     hz = os.sysconf("SC_CLK_TCK")
     user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
     everything = user + nice + system + irq + softirq + steal
-    stat = Path(f"/proc/{server}/stat").read_text().rpartition(") ")[2].split()
+    for server in servers:
+        stat = Path(f"/proc/{server}/stat").read_text().rpartition(") ")[2].split()
+        everything -= sum(map(int, stat[11:15]))
     ours = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (everything - sum(map(int, stat[11:15]))) / hz - ours.ru_utime - ours.ru_stime
+    return everything / hz - ours.ru_utime - ours.ru_stime

@@ -15,7 +15,7 @@ PASS, MISS, NOT_RUN = "PASS", "MISS", "not run"
 
 @dataclass(frozen=True)
 class Target:
-    """Ours against a server (a ratio), against ourselves with another workload, or alone."""
+    """Ours against a server (a ratio, or how much more), against ourselves with another workload, or alone."""
 
     what: str
     workload: str
@@ -27,11 +27,15 @@ class Target:
     unit: str = ""
     # Under which it is chosen, if not by its workload.
     chosen_by: str | None = None
+    # Not how many times as much, but how much more.
+    is_difference: bool = False
 
     def text(self) -> str:
         sign = "≥" if self.at_least else "≤"
         if self.is_ratio():
             return f"{sign} {self.bound:g} × {self.server or 'with few'}"
+        if self.is_difference:
+            return f"{sign} {self.bound:g}{self.unit} more than {self.server}"
         return f"{sign} {self.bound:,g}{self.unit}"
 
     def part(self) -> str:
@@ -39,6 +43,9 @@ class Target:
         return self.chosen_by or self.workload
 
     def is_ratio(self) -> bool:
+        return not self.is_difference and self.is_beside()
+
+    def is_beside(self) -> bool:
         return self.server is not None or self.base_workload is not None
 
 
@@ -88,10 +95,13 @@ def judge(target: Target, measured: Measurements, chosen: list[str]) -> Verdict:
     if not ours:
         return Verdict(target, [], MISS, "no figures")
     values = [figures[target.figure] for figures in ours.values()]
-    if target.is_ratio():
+    if target.is_beside():
         base = measured.of(target.server or OURS, target.base_workload or target.workload)
         pairs = [(ours[rep][target.figure], base[rep][target.figure]) for rep in ours.keys() & base.keys()]
-        values = [mine / other for mine, other in pairs if other]
+        if target.is_difference:
+            values = [mine - other for mine, other in pairs]
+        else:
+            values = [mine / other for mine, other in pairs if other]
     if not values:
         return Verdict(target, [], NOT_RUN, f"no figures of {target.server or 'few stored'}")
     median = statistics.median(values)

@@ -71,6 +71,10 @@ def brief(figures: dict) -> str:
         return "ERROR " + figures["error"]
     if "kib_per_stream" in figures:
         text = f"{figures['open']:,} open, {figures['kib_per_stream']:.1f} KiB each"
+    elif "commits_per_s" in figures:
+        text = f"{figures['commits_per_s']:,.0f} commits/s"
+    elif "cpu_ms" in figures:
+        text = f"{figures['ms']:.2f} ms each, cpu {figures['cpu_ms']:.2f} ms, {figures['commits']:.2f} commits"
     elif "event_p50_ms" in figures:
         text = f"first event: p50 {figures['event_p50_ms']:.2f} ms, message: p50 {figures['message_p50_ms']:.2f} ms"
     else:

@@ -23,6 +23,7 @@ const SEQ_BITS: u32 = 20;
 const EVENTS: usize = 3;
 const EVENT_BYTES: usize = 300;
 
+const FILE: &str = "limit.db";
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = FULL;
@@ -53,11 +54,8 @@ struct Job {
 
 impl LogStore {
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(dir)?;
-        let path = dir.join("limit.db");
-        let writer = Connection::open(&path)?;
-        writer.execute_batch(SCHEMA)?;
-        let reader = Mutex::new(Connection::open(&path)?);
+        let writer = connect(dir)?;
+        let reader = Mutex::new(Connection::open(dir.join(FILE))?);
         let (jobs, queue) = mpsc::channel();
         thread::Builder::new().name("limit-writer".into()).spawn(move || {
             // Whoever waits learns of the end from the dropped channel.
@@ -82,6 +80,14 @@ impl LogStore {
     }
 }
 
+/// A connection that may write, to a database in that folder.
+pub(crate) fn connect(dir: &Path) -> anyhow::Result<Connection> {
+    std::fs::create_dir_all(dir)?;
+    let conn = Connection::open(dir.join(FILE))?;
+    conn.execute_batch(SCHEMA)?;
+    Ok(conn)
+}
+
 fn write(mut conn: Connection, queue: &mpsc::Receiver<Job>) -> rusqlite::Result<()> {
     let mut no = 0_i64;
     while let Ok(first) = queue.recv() {
@@ -90,7 +96,7 @@ fn write(mut conn: Connection, queue: &mpsc::Receiver<Job>) -> rusqlite::Result<
         let transaction = conn.transaction()?;
         for job in &batch {
             no += 1;
-            insert(&transaction, no, job)?;
+            insert(&transaction, no, (job.id, job.context), &job.json)?;
         }
         transaction.commit()?;
         for job in batch {
@@ -100,14 +106,15 @@ fn write(mut conn: Connection, queue: &mpsc::Receiver<Job>) -> rusqlite::Result<
     Ok(())
 }
 
-fn insert(conn: &Connection, no: i64, job: &Job) -> rusqlite::Result<()> {
-    let json = job.json.as_bytes();
+/// Writes a task with its id and its context.
+pub(crate) fn insert(conn: &Connection, no: i64, ids: (Uuid, Uuid), json: &str) -> rusqlite::Result<()> {
+    let json = json.as_bytes();
     let events = json[..json.len().min(EVENT_BYTES)].repeat(EVENTS);
     conn.prepare_cached("INSERT INTO event VALUES (?1, ?2)")?.execute(params![no << SEQ_BITS | 1, events])?;
     conn.prepare_cached("INSERT INTO task VALUES (?1, ?2, ?3, ?1, ?4)")?.execute(params![
         no,
-        job.id.as_bytes(),
-        job.context.as_bytes(),
+        ids.0.as_bytes(),
+        ids.1.as_bytes(),
         json
     ])?;
     Ok(())

@@ -2,8 +2,11 @@
 //!
 //! `limit serve PORT` keeps tasks in a map and is L0, the limit of the HTTP stack; its stream is the bare
 //! SSE loop. At `/mcp` it calls its tool and reads its resource. `limit serve PORT --data DIR` is L2: it answers a message after SQLite has committed it, in the
-//! layout of a log. `limit fsync DIR` measures the disk below both.
+//! layout of a log. `limit commits DIR` measures such commits by themselves, `limit fsync DIR` the disk below. At
+//! `/endpoint` it echoes as an endpoint that an agent of kind `http` asks.
 
+mod commits;
+mod endpoint;
 mod fsync;
 mod log_store;
 mod mcp;
@@ -29,6 +32,13 @@ enum Command {
         #[arg(long)]
         data: Option<PathBuf>,
     },
+    /// Measure how often a second SQLite commits what L2 writes for a task, one after the other
+    Commits {
+        dir: PathBuf,
+        /// How long it takes
+        #[arg(long, default_value_t = 2.0)]
+        secs: f64,
+    },
     /// Measure how often a second the disk makes 4 KiB durable
     Fsync {
         dir: PathBuf,
@@ -41,6 +51,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Serve { port, data } => serve(port, data),
+        Command::Commits { dir, secs } => commits::measure(&dir, Duration::from_secs_f64(secs)),
         Command::Fsync { dir, secs } => fsync::measure(&dir, Duration::from_secs_f64(secs)),
     }
 }
@@ -55,6 +66,7 @@ async fn serve(port: u16, data: Option<PathBuf>) -> anyhow::Result<()> {
         let _ = stream.set_nodelay(true);
     });
     let app = Router::new().route("/", post(rpc::answer)).route("/mcp", post(mcp::answer));
+    let app = app.route("/endpoint", post(endpoint::answer));
     let app = app.with_state(Arc::new(tasks));
     axum::serve(listener, app).await?;
     Ok(())

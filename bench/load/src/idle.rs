@@ -48,7 +48,7 @@ pub(crate) async fn run(flags: &Flags) -> anyhow::Result<Idle> {
     let before = process::usage(flags.pid);
     let start = Instant::now();
     let opening = Rc::new(RefCell::new(Opening {
-        requests: Requests::new(flags.dialect, flags.port),
+        requests: Requests::new(flags.dialect, flags.port, &flags.path),
         port: flags.port,
         end: start + Duration::from_secs_f64(flags.secs),
         left: flags.conns,

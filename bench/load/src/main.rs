@@ -42,6 +42,12 @@ struct Flags {
     /// How the server is spoken to
     #[arg(long, value_enum, default_value_t = Dialect::A2a)]
     dialect: Dialect,
+    /// Where messages go: an agent of a server that has several, or an endpoint
+    #[arg(long, default_value = "/")]
+    path: String,
+    /// call: the tool
+    #[arg(long, default_value = mcp::PLAIN)]
+    tool: String,
     /// fill: write a sample of the new tasks' ids to this file; get: read the ids from it
     #[arg(long)]
     ids: Option<PathBuf>,
@@ -66,6 +72,8 @@ enum Workload {
     Idle,
     /// MCP: calls of a tool that echoes and keeps nothing
     Call,
+    /// An endpoint that is no agent: requests such as an agent of kind `http` makes
+    Post,
     /// MCP: calls of an agent that echoes
     Durable,
     /// MCP: a resource of 1 KiB

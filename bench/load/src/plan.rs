@@ -33,6 +33,8 @@ const STRIDE: usize = 7_919;
 pub(crate) struct Plan {
     workload: Workload,
     requests: Requests,
+    /// `call`: which tool.
+    tool: String,
     /// `get`: which tasks to ask for. `fill`: the sample of those that were made.
     ids: RefCell<Vec<String>>,
     asked: Cell<usize>,
@@ -47,7 +49,8 @@ impl Plan {
     pub(crate) async fn prepare(flags: &Flags) -> anyhow::Result<Self> {
         let plan = Self {
             workload: flags.workload,
-            requests: Requests::new(flags.dialect, flags.port),
+            requests: Requests::new(flags.dialect, flags.port, &flags.path),
+            tool: flags.tool.clone(),
             ids: RefCell::default(),
             asked: Cell::new(0),
             page: RefCell::default(),
@@ -91,8 +94,9 @@ impl Plan {
             Workload::Send | Workload::Fill => self.requests.send(TEXT),
             Workload::Stream => self.requests.stream("stream"),
             Workload::Idle => self.requests.stream("wait"),
-            Workload::Call => self.requests.call(mcp::PLAIN),
+            Workload::Call => self.requests.call(&self.tool),
             Workload::Durable => self.requests.call(mcp::DURABLE),
+            Workload::Post => self.requests.plain(TEXT),
             Workload::First => self.requests.call(mcp::TALKER),
             Workload::Read => self.requests.read(),
             Workload::List => self.requests.list(&self.page.borrow()),
@@ -108,7 +112,7 @@ impl Plan {
         let body = &answer.body;
         let expected = match self.workload {
             Workload::List => "\"tasks\"",
-            Workload::Call | Workload::Durable => TEXT,
+            Workload::Call | Workload::Durable | Workload::Post => TEXT,
             Workload::Read => mcp::CONTENT,
             Workload::First => mcp::LAST_WORDS,
             _ => "TASK_STATE_COMPLETED",

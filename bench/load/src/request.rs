@@ -34,18 +34,30 @@ pub(crate) enum Dialect {
 pub(crate) struct Requests {
     pub(crate) dialect: Dialect,
     host: String,
+    path: String,
     run: Uuid,
     made: Cell<u64>,
 }
 
 impl Requests {
-    pub(crate) fn new(dialect: Dialect, port: u16) -> Self {
-        Self { dialect, host: format!("127.0.0.1:{port}"), run: Uuid::new_v4(), made: Cell::new(0) }
+    /// Requests to the server at a port, its messages to a path there.
+    pub(crate) fn new(dialect: Dialect, port: u16, path: &str) -> Self {
+        let host = format!("127.0.0.1:{port}");
+        Self { dialect, host, path: path.to_owned(), run: Uuid::new_v4(), made: Cell::new(0) }
     }
 
     pub(crate) fn send(&self, text: &str) -> Request<Full<Bytes>> {
         let method = if self.is_ra2a() { "message/send" } else { "SendMessage" };
-        self.a2a("/", method, &self.message(text))
+        self.a2a(&self.path, method, &self.message(text))
+    }
+
+    /// What an endpoint is asked: the input object of agents that are programs.
+    pub(crate) fn plain(&self, text: &str) -> Request<Full<Bytes>> {
+        let body = format!(
+            r#"{{"type":"input","protocol":1,"agent":"bench","task":"{}","context":"bench","attempt":1,"text":"{text}","data":null,"messages":[{{"role":"user","parts":[{{"text":"{text}"}}]}}],"answers":[]}}"#,
+            self.run
+        );
+        self.post_body(&self.path, body)
     }
 
     pub(crate) fn stream(&self, text: &str) -> Request<Full<Bytes>> {

@@ -57,6 +57,8 @@ struct Line {
     before: Mark,
     /// Artifacts that have their first chunk.
     begun: HashSet<String>,
+    /// What was put and not waited for: durable with this ticket.
+    noted: u64,
     /// A barrier is under way.
     occupied: bool,
     /// Why nothing can be done here.
@@ -234,16 +236,45 @@ impl TaskContext {
         F: AsyncFnOnce(StepContext) -> Result<T, AgentError>,
     {
         let (at, _occupied) = self.place()?;
-        if let Some(result) = self.run.replayed(|replay| replay.step(&at, name))? {
-            let value = result.map_err(AgentError::Failed)?;
-            return serde_json::from_value(value).map_err(|e| {
-                AgentError::Nondeterministic(format!(
-                    "what step {name:?} returned before the restart is not what it returns now: {e}"
-                ))
-            });
+        let result = self.work(at, name, body).await;
+        self.settled().await;
+        result
+    }
+
+    /// The same, but its result is not waited for: it is kept with what is written next. The next step or call of this
+    /// line of work begins when it is durable, and so is the end of a task that ends with it: a step before the end
+    /// costs no commit of its own.
+    pub async fn step_unwaited<T, F>(&self, name: &str, body: F) -> Result<T, AgentError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(StepContext) -> Result<T, AgentError>,
+    {
+        let (at, _occupied) = self.place()?;
+        self.work(at, name, body).await
+    }
+
+    /// Decides something at once, without touching the world: a step that is not waited for and does not wait, not even
+    /// until the task is durable.
+    pub fn decide<T>(&self, name: &str, find: impl FnOnce() -> T) -> Result<T, AgentError>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let (at, _occupied) = self.place()?;
+        match self.done_before(&at, name)? {
+            Some(result) => result,
+            None => self.keep(at, name, Ok(find())),
         }
-        let unkept = |e| AgentError::Misuse(format!("the result of step {name:?} cannot be kept: {e}"));
-        self.run.born().await;
+    }
+
+    async fn work<T, F>(&self, at: String, name: &str, body: F) -> Result<T, AgentError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(StepContext) -> Result<T, AgentError>,
+    {
+        if let Some(result) = self.done_before(&at, name)? {
+            return result;
+        }
+        self.ready().await;
         let busy = self.run.busy();
         let began = self.run.engine.clock.now();
         let result = body(StepContext {
@@ -253,7 +284,33 @@ impl TaskContext {
         })
         .await;
         self.trace_step(&at, name, began, result.as_ref().err());
-        // What is returned now is what a restart would return: read back from what is kept.
+        let result = self.keep(at, name, result);
+        drop(busy);
+        result
+    }
+
+    /// What a step returned before a restart.
+    fn done_before<T>(&self, at: &str, name: &str) -> Result<Option<Result<T, AgentError>>, AgentError>
+    where
+        T: DeserializeOwned,
+    {
+        let Some(result) = self.run.replayed(|replay| replay.step(at, name))? else { return Ok(None) };
+        let read = |value| {
+            serde_json::from_value(value).map_err(|e| {
+                AgentError::Nondeterministic(format!(
+                    "what step {name:?} returned before the restart is not what it returns now: {e}"
+                ))
+            })
+        };
+        Ok(Some(result.map_err(AgentError::Failed).and_then(read)))
+    }
+
+    /// Puts what a step returned. What is returned now is what a restart would return: read back from what is kept.
+    fn keep<T>(&self, at: String, name: &str, result: Result<T, AgentError>) -> Result<T, AgentError>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let unkept = |e| AgentError::Misuse(format!("the result of step {name:?} cannot be kept: {e}"));
         let (kept, result) = match result {
             Ok(value) => {
                 let value = serde_json::to_value(value).map_err(unkept)?;
@@ -262,9 +319,27 @@ impl TaskContext {
             Err(AgentError::Failed(why)) => (Err(why.clone()), Err(AgentError::Failed(why))),
             Err(error) => return Err(error),
         };
-        self.run.record(Record::Step { at, name: name.into(), result: kept }, None).await?;
-        drop(busy);
+        self.note(Record::Step { at, name: name.into(), result: kept })?;
         result
+    }
+
+    /// Puts a record that is not waited for.
+    fn note(&self, record: Record) -> Result<(), AgentError> {
+        let ticket = self.run.note(record, None)?;
+        self.lock().noted = ticket;
+        Ok(())
+    }
+
+    /// Waits until what this line of work has put is durable.
+    async fn settled(&self) {
+        let noted = self.lock().noted;
+        self.run.durable(noted).await;
+    }
+
+    /// Waits until the world may be touched: the task is durable, and what this line of work has put.
+    async fn ready(&self) {
+        self.run.born().await;
+        self.settled().await;
     }
 
     fn trace_step(&self, at: &str, name: &str, began: Timestamp, error: Option<&AgentError>) {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    agent::AgentError, clock::Timestamp, error::Error, event::FormatError, question::Answer,
+    agent::AgentError, clock::Timestamp, error::Error, event::FormatError, head::Mark, question::Answer,
     store::JournalRecord, task::Task,
 };
 
@@ -31,6 +31,9 @@ pub(crate) enum Record {
     Called { at: String, agent: String, task: Box<Task> },
     /// A call was not taken, and why.
     Refused { at: String, agent: String, why: String },
+    /// A branch ended, and had emitted so much. Kept here and no longer in the head, which is written with every commit
+    /// and would grow with each branch that ever was.
+    Left { scope: String, mark: Mark },
     /// A message came under an idempotency key. Not for the agent: a repeat of the message finds it here, and
     /// it was committed with what the message did.
     Heard { key: String, digest: String },
@@ -64,6 +67,7 @@ pub(crate) struct Replay {
     answers: HashMap<String, Answer>,
     sleeps: HashMap<String, Timestamp>,
     calls: HashMap<String, (String, Result<Box<Task>, String>)>,
+    left: HashMap<String, Mark>,
     records: u64,
 }
 
@@ -85,6 +89,7 @@ impl Replay {
             Record::Slept { at, until } => drop(self.sleeps.insert(at, until)),
             Record::Called { at, agent, task } => drop(self.calls.insert(at, (agent, Ok(task)))),
             Record::Refused { at, agent, why } => drop(self.calls.insert(at, (agent, Err(why)))),
+            Record::Left { scope, mark } => drop(self.left.insert(scope, mark)),
             Record::Heard { .. } => {}
         }
     }
@@ -96,6 +101,7 @@ impl Replay {
         self.answers.extend(other.answers);
         self.sleeps.extend(other.sleeps);
         self.calls.extend(other.calls);
+        self.left.extend(other.left);
         self.records = self.records.max(other.records);
     }
 
@@ -124,6 +130,11 @@ impl Replay {
                 Err(differs(at, &format!("question {recorded:?}"), &format!("question {text:?}")))
             }
         }
+    }
+
+    /// How much a branch had emitted when it ended, if it did.
+    pub(crate) fn left(&self, scope: &str) -> Option<Mark> {
+        self.left.get(scope).copied()
     }
 
     pub(crate) fn answer(&self, question: &str) -> Option<&Answer> {

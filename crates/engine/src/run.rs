@@ -227,7 +227,8 @@ impl Run {
 
     /// Where a scope stood at the last commit of an earlier run.
     pub(crate) fn mark(&self, scope: &str) -> Mark {
-        self.lock().head.marks.get(scope).copied().unwrap_or_default()
+        let shared = self.lock();
+        shared.head.marks.get(scope).copied().or_else(|| shared.replay.left(scope)).unwrap_or_default()
     }
 
     /// Notes that a chunk which is in the log already was written by this scope.
@@ -252,24 +253,31 @@ impl Run {
 
     /// Puts a record, and an event with it, and waits until both are durable.
     pub(crate) async fn record(&self, record: Record, event: Option<Event>) -> Result<(), AgentError> {
+        let ticket = self.note(record, event)?;
+        self.durable(ticket).await;
+        Ok(())
+    }
+
+    /// Puts a record, and an event with it, and does not wait. The ticket says when both are durable.
+    pub(crate) fn note(&self, record: Record, event: Option<Event>) -> Result<u64, AgentError> {
         let encoded = record.encode();
-        let kept = encoded.0.len();
         let said = event.as_ref().map_or(0, Event::size);
         let ticket = {
             let mut shared = self.lock();
-            self.check_caps(&shared, kept + said)?;
-            shared.head.bytes += kept as u64;
-            shared.journal.push(encoded);
-            shared.replay.add(record);
-            match event {
-                Some(event) => shared.push(self.engine.clock.now(), event, said),
-                None => shared.queued += 1,
+            self.check_caps(&shared, encoded.0.len() + said)?;
+            shared.put(record, encoded);
+            if let Some(event) = event {
+                shared.push(self.engine.clock.now(), event, said);
             }
             shared.queued
         };
         self.driver.notify_one();
+        Ok(ticket)
+    }
+
+    /// Waits until everything up to this ticket is durable.
+    pub(crate) async fn durable(&self, ticket: u64) {
         self.until(|shared| (shared.durable >= ticket).then_some(())).await;
-        Ok(())
     }
 
     /// Waits for the answer to a question. The run may be dropped meanwhile; then it never returns.
@@ -341,8 +349,14 @@ impl Run {
         true
     }
 
+    /// Ends a line of work. What it emitted is known from the journal from now on: a branch is not entered twice.
     pub(crate) fn leave_branch(&self, scope: &str) {
         let mut shared = self.lock();
+        if let Some(mark) = shared.head.marks.remove(scope) {
+            let left = Record::Left { scope: scope.to_owned(), mark };
+            let encoded = left.encode();
+            shared.put(left, encoded);
+        }
         if shared.lines.remove(scope).is_some()
             && let Some(outer) = shared.lines.get_mut(outer_scope(scope))
         {
@@ -556,6 +570,13 @@ impl Shared {
         self.entry_bytes += size;
         self.head.bytes += size as u64;
         self.events += 1;
+        self.queued += 1;
+    }
+
+    fn put(&mut self, record: Record, encoded: JournalRecord) {
+        self.head.bytes += encoded.0.len() as u64;
+        self.journal.push(encoded);
+        self.replay.add(record);
         self.queued += 1;
     }
 

@@ -165,7 +165,8 @@ impl Agent for HttpAgent {
         let mut answers: Vec<Value> = vec![];
         loop {
             let name = format!("request-{}", answers.len() + 1);
-            let turn = cx.step(&name, async |step| self.turn(&cx, &step, &answers).await).await?;
+            // Kept with the question or the end that it leads to.
+            let turn = cx.step_unwaited(&name, async |step| self.turn(&cx, &step, &answers).await).await?;
             let (question, answer) = match turn {
                 Turn::Done { text: Some(text) } => return Ok(Outcome::said(text)),
                 Turn::Done { text: None } => return Ok(Outcome::done()),

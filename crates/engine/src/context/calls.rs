@@ -113,7 +113,7 @@ impl Call<'_> {
     /// kept.
     async fn look(&mut self) -> Result<Result<Option<Task>, Error>, AgentError> {
         let (run, at, agent) = (&self.cx.run, &self.at, &self.submit.agent);
-        run.born().await;
+        self.cx.ready().await;
         let calling = run.calling();
         let task = match run.engine.call(&self.submit, self.until).await {
             Ok(task) => task,
@@ -134,8 +134,9 @@ impl Call<'_> {
             self.asks = Some((task.origin.id, question.clone()));
             return Ok(Ok(None));
         }
+        // Not waited for: until it is written, the same call finds the same task, which has ended.
         let record = Record::Called { at: at.clone(), agent: agent.clone(), task: Box::new(task.clone()) };
-        run.record(record, None).await?;
+        self.cx.note(record)?;
         drop(calling);
         Ok(Ok(Some(task)))
     }

@@ -22,7 +22,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::world::{
-    EngineExt, HandClock, Hooked, Moment, World, go_on, last_words, me, said, text_of, to, until, within,
+    EngineExt, Gate, HandClock, Hooked, Moment, World, go_on, last_words, me, said, text_of, to, until,
+    within,
 };
 
 // ------------------------------------------------------------------------------------------- the journey
@@ -57,7 +58,8 @@ fn yes_or_no() -> Value {
 
 /// One line of work with everything in it.
 async fn journey(cx: TaskContext, outside: Arc<Outside>) -> Result<Outcome, AgentError> {
-    cx.log(Level::Info, "off we go").await?;
+    let way: String = cx.decide("way", || "north".to_owned())?;
+    cx.log(Level::Info, format!("off we go {way}")).await?;
     let seven: u32 = cx
         .step("count", async |_| {
             outside.begin("count");
@@ -77,6 +79,7 @@ async fn journey(cx: TaskContext, outside: Arc<Outside>) -> Result<Outcome, Agen
     let called = cx.call("helper", said("help")).await?;
     cx.artifact(Chunk::text("report", text_of(&called, "help")).last()).await?;
     cx.progress(4.0, Some(4.0), "home").await?;
+    cx.step_unwaited("rest", async |_| outside.done("rest")).await?;
     Ok(Outcome::said("there and back"))
 }
 
@@ -329,6 +332,92 @@ fn chunks<'a>(log: &'a [Event], artifact: &str) -> Vec<(&'a [Part], bool)> {
         _ => None,
     };
     log.iter().filter_map(of).collect()
+}
+
+// ----------------------------------------------------------------------------------- what it is written with
+
+/// Runs an agent to its end, and says what each commit wrote: the bytes of the head, and the journal.
+async fn commits_of<F>(run: impl Fn(TaskContext) -> F + Send + Sync + 'static) -> Vec<(usize, Vec<Value>)>
+where
+    F: Future<Output = Result<Outcome, AgentError>> + Send + 'static,
+{
+    let world = World::new().agent("writer", run);
+    let written = Arc::new(Mutex::new(vec![]));
+    let into = Arc::clone(&written);
+    let store = Hooked::new(world.open().await, move |moment, change| {
+        if moment == Moment::Before {
+            let records = change.journal.iter().map(|record| serde_json::from_slice(&record.0[1..]).unwrap());
+            let head = change.head.as_ref().map_or(0, |head| head.len());
+            into.lock().unwrap().push((head, records.collect()));
+        }
+        go_on()
+    });
+    let engine = world.start_on(store).await;
+    let task = engine.send(to("writer", "go")).await;
+    let task = engine.ended(&task).await;
+    assert_eq!(task.state, State::Completed, "{task:?}");
+    engine.stop().await;
+    let written = written.lock().unwrap().clone();
+    written
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_is_not_waited_for_is_written_with_the_end() {
+    let commits = commits_of(async |cx: TaskContext| {
+        let way: u32 = cx.decide("way", || 7)?;
+        cx.step_unwaited("walk", async |_| Ok(way)).await?;
+        Ok(Outcome::done())
+    });
+    let names = |records: &[Value]| -> Vec<String> {
+        records.iter().map(|record| record["step"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let commits: Vec<_> = commits.await.iter().map(|(_, journal)| names(journal)).collect();
+    assert_eq!(commits, [vec!["way".to_owned()], vec!["walk".to_owned()]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_step_begins_when_the_one_before_is_durable() {
+    let outside = Arc::new(Outside::default());
+    let did = Arc::clone(&outside);
+    let world = World::new().agent("walker", move |cx: TaskContext| {
+        let outside = Arc::clone(&did);
+        async move {
+            cx.step_unwaited("one", async |_| outside.done("one")).await?;
+            cx.step_unwaited("two", async |_| outside.done("two")).await?;
+            Ok(Outcome::done())
+        }
+    });
+    let gate = Gate::new();
+    let store = gate.on(world.open().await, Moment::Before, |change| !change.journal.is_empty());
+    let engine = world.start_on(store).await;
+    let task = engine.send(to("walker", "go")).await;
+    gate.arrival().await;
+    // Whatever could go on without that commit has time to.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((outside.begun("one"), outside.begun("two")), (1, 0));
+    gate.open();
+    assert_eq!(engine.ended(&task).await.state, State::Completed);
+    assert_eq!(outside.begun("two"), 1);
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn branches_that_have_ended_do_not_pile_up_in_the_head() {
+    let commits = commits_of(async |cx: TaskContext| {
+        for n in 0..200 {
+            let branch = cx.branch(&format!("branch-{n}"));
+            branch.progress(1.0, None, "here").await?;
+            branch.step("step", async |_| Ok(())).await?;
+        }
+        Ok(Outcome::done())
+    });
+    let commits = commits.await;
+    assert!(commits.len() >= 200, "{} commits", commits.len());
+    let heads: Vec<usize> = commits.iter().map(|(head, _)| *head).collect();
+    let (first, longest) = (heads[1], heads.iter().max().copied().unwrap_or_default());
+    assert!(longest < first + 100, "the head grew from {first} to {longest} bytes");
 }
 
 // -------------------------------------------------------------------------------------- second thoughts

@@ -47,11 +47,15 @@ pub(super) async fn decide(there: &There, cx: &TaskContext) -> Result<Result<Cho
     let mut said = Said::of(cx.input());
     loop {
         let patience = there.remote.patience.begin;
-        let step = cx.step("choose", async |step| match turn::offers(there, &step, patience).await? {
+        let look = async |step: nuncio_engine::StepContext| match turn::offers(there, &step, patience).await? {
             Ok(offers) => Ok(choose(&offers, &said)),
             Err(why) => Ok(Choice::Away(why)),
-        });
-        match step.await? {
+        };
+        let choice = match there.known() {
+            Some(offers) => cx.decide("choose", || choose(&offers, &said))?,
+            None => cx.step("choose", look).await?,
+        };
+        match choice {
             Choice::Call(chosen) => return Ok(Ok(chosen)),
             Choice::No(why) => return Ok(Err(Outcome::rejected(why))),
             Choice::Away(why) => return Err(AgentError::Unreachable(why)),

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use nuncio_client::peer::{Call, Happened};
+use nuncio_client::peer::{Call, Happened, PeerError};
 use nuncio_engine::TaskId;
 
 use super::There;
@@ -21,13 +21,15 @@ pub(super) const WAITING_CALLS: usize = 1024;
 pub(super) struct Live {
     pub(super) call: Call,
     pub(super) ahead: VecDeque<Happened>,
+    /// How it broke off after that.
+    pub(super) broken: Option<PeerError>,
     /// The other side stays as long as the call does.
     _hold: Arc<()>,
 }
 
 impl Live {
     pub(super) fn new(call: Call, there: &There) -> Self {
-        Self { call, ahead: VecDeque::new(), _hold: there.hold() }
+        Self { call, ahead: VecDeque::new(), broken: None, _hold: there.hold() }
     }
 }
 

@@ -1,8 +1,9 @@
 //! A task that is done elsewhere, from its first call to its end, through restarts of both sides.
 //!
-//! `begin` journals what leads back to the call, each `follow` how one turn of it ended. What is asked there is asked
-//! here. A call to which there is no way back is made again, if the table says so, and what was answered before is
-//! answered from the journal.
+//! `begin` journals what leads back to the call, or that it is over already; each `follow` how one turn of it ended.
+//! No step waits for its own commit, because the next one does: so a call that ends at once costs two commits, that of
+//! the task before anybody is called and that of its end. What is asked there is asked here. A call to which there is
+//! no way back is made again, if the table says so, and what was answered before is answered from the journal.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -95,8 +96,9 @@ enum End {
 impl Attempt<'_> {
     async fn make(&self, given: &mut Given) -> Result<End, AgentError> {
         let mut live = None;
-        let (mut handle, idempotent) = match self.begin(&mut live).await? {
-            Begun::Live { handle, idempotent } => (handle, idempotent),
+        let (mut handle, idempotent, mut over) = match self.begin(&mut live).await? {
+            Begun::Live { handle, idempotent } => (handle, idempotent, None),
+            Begun::Over { turn, idempotent } => (None, idempotent, Some(turn)),
             Begun::Lost { why, idempotent } => return Ok(self.lost(why, idempotent)),
             Begun::Refused(why) => return Ok(End::Outcome(Outcome::rejected(why))),
             Begun::Away(why) => return Err(AgentError::Unreachable(why)),
@@ -104,7 +106,10 @@ impl Attempt<'_> {
         let (mut open, mut said, mut answer) = (vec![], 0, None);
         loop {
             let from = From { handle: handle.clone(), open, said, answer: answer.take() };
-            let turn = self.follow(from, &mut live).await?;
+            let turn = match over.take() {
+                Some(turn) => turn,
+                None => self.follow(from, &mut live).await?,
+            };
             match turn {
                 Turn::Ended { state, message } => return Ok(End::Outcome(outcome(state, message))),
                 Turn::Lost(why) => return Ok(self.lost(why, idempotent)),
@@ -156,7 +161,7 @@ impl Attempt<'_> {
             *live = call;
             Ok(begun)
         };
-        self.cx.step(&self.named("begin"), begin).await
+        self.cx.step_unwaited(&self.named("begin"), begin).await
     }
 
     /// Whether what is called says that twice is no more than once. `None`: it cannot be seen.
@@ -197,7 +202,7 @@ impl Attempt<'_> {
             }
             turn::follow(self.there, &step, from, live).await
         };
-        self.cx.step(&self.named("follow"), follow).await
+        self.cx.step_unwaited(&self.named("follow"), follow).await
     }
 
     /// Puts a question; the call waits beside the task meanwhile, which may be let go.

@@ -15,6 +15,12 @@ use super::{There, artifacts::Artifacts, pool::Live};
 /// The longest wait between two tries.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
+/// A call that ends so soon is kept with its end. Any other is kept as soon as this is over, so that there is a way
+/// back to it; until then a crash finds it as one that was being begun.
+const SOON: Duration = Duration::from_millis(10);
+/// How much is read ahead of a call meanwhile.
+const MOST_AHEAD: usize = 64;
+
 /// What is asked of the other side.
 pub(super) struct Job {
     /// What is called; `None`: the only thing that is offered.
@@ -29,6 +35,8 @@ pub(super) struct Job {
 pub(super) enum Begun {
     /// It goes on. Without a handle there is no way back to it.
     Live { handle: Option<Handle>, idempotent: bool },
+    /// It is over already.
+    Over { turn: Turn, idempotent: bool },
     /// Whether it was taken is not known.
     Lost { why: String, idempotent: bool },
     /// What was said is not taken.
@@ -105,7 +113,14 @@ pub(super) async fn begin(
             trace: job.trace.clone(),
         };
         let error = match first(there, step, begin).await {
-            Ok((live, handle)) => return Ok((Begun::Live { handle, idempotent }, Some(live))),
+            Ok((mut live, handle)) => {
+                if !is_soon_over(step, &mut live).await {
+                    return Ok((Begun::Live { handle, idempotent }, Some(live)));
+                }
+                let from = From { handle, open: vec![], said: 0, answer: None };
+                let turn = follow(there, step, from, &mut Some(live)).await?;
+                return Ok((Begun::Over { turn, idempotent }, None));
+            }
             Err(error) => error,
         };
         if error.is_passing() && tries.again(step, &error).await? {
@@ -135,6 +150,31 @@ async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live,
         other => {
             live.ahead.push_back(other);
             Ok((live, None))
+        }
+    }
+}
+
+/// Whether a call ends in a moment. What happens until then is read ahead.
+async fn is_soon_over(step: &StepContext, live: &mut Live) -> bool {
+    let mut moment = std::pin::pin!(tokio::time::sleep(SOON));
+    loop {
+        match live.ahead.back() {
+            Some(Happened::Ended(_)) => return true,
+            Some(Happened::Asks(_)) => return false,
+            _ if live.ahead.len() >= MOST_AHEAD => return false,
+            _ => {}
+        }
+        tokio::select! {
+            biased;
+            happened = live.call.next() => match happened {
+                Ok(happened) => live.ahead.push_back(happened),
+                Err(error) => {
+                    live.broken = Some(error);
+                    return false;
+                }
+            },
+            () = step.canceled() => return false,
+            () = &mut moment => return false,
         }
     }
 }
@@ -236,6 +276,11 @@ impl Following<'_> {
             }
         }
         loop {
+            if live.ahead.is_empty()
+                && let Some(error) = live.broken.take()
+            {
+                return Ok(Err(error));
+            }
             let happened = match live.ahead.pop_front() {
                 Some(happened) => happened,
                 None => tokio::select! {

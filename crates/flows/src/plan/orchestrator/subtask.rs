@@ -200,8 +200,9 @@ impl<'a, 'r> Subtask<'a, 'r> {
         let (core, engine) = (running.core, running.cx.engine());
         let none = std::collections::BTreeSet::new();
         let skills = running.begun.skills.get(&self.task.id).unwrap_or(&none);
+        // Whoever is picked is called next, and the call waits until that is kept.
         self.branch
-            .step("pick", async |_| {
+            .step_unwaited("pick", async |_| {
                 let (roster, at) = (Roster::of(&engine), engine.clock().now());
                 Ok(pick::pick(self.task, tried, skills, &roster, &core.registry, at))
             })

@@ -2,65 +2,86 @@
 //! tasks sent directly. One line of JSON; nothing in it is computed from anything but what was measured.
 //!
 //! ```text
-//! cargo run --release -p nuncio-flows --example plan_bench [SUBTASKS] [CHAIN]
+//! cargo run --release -p nuncio --example plan_bench FOLDER [SUBTASKS]
 //! ```
+//!
+//! The folder has to be on a real disk: elsewhere a commit costs nothing. `bench/host` runs this.
 
 #![allow(clippy::print_stdout, reason = "a bench says what it measured")]
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
 
 use std::{
+    path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use futures_util::future::join_all;
 use nuncio_agents::Echo;
-use nuncio_engine::{Caller, Catalog, Engine, Message, Part, Parts, Role, State, Submit};
+use nuncio_engine::{Caller, Catalog, Engine, Message, Part, Parts, Role, State, Submit, Task};
 use nuncio_flows::{
     plan::{AGENT, PlanOptions, Plans},
     registry::{Registry, RegistryOptions},
 };
 use nuncio_store::{SqliteOptions, SqliteStore};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() {
-    let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>().unwrap());
-    let (many, chain) = (args.next().unwrap_or(1_000), args.next().unwrap_or(200));
-    let folder = tempfile::tempdir().unwrap();
-    let engine = start(folder.path()).await;
+    let mut args = std::env::args().skip(1);
+    let folder = PathBuf::from(args.next().expect("usage: plan_bench FOLDER [SUBTASKS]"));
+    let count: usize = args.next().map_or(1_000, |count| count.parse().unwrap());
+    std::fs::create_dir_all(&folder).unwrap();
+    let engine = start(&folder).await;
     // Once for nothing, so that everything is loaded.
     run(&engine, &parallel(10)).await;
 
-    let direct_at_once = {
-        let begun = Instant::now();
-        join_all((0..many).map(|n| direct(&engine, n))).await;
-        begun.elapsed()
-    };
-    let wide = run(&engine, &parallel(many)).await;
-    let direct_in_a_row = {
-        let begun = Instant::now();
-        for n in 0..chain {
-            direct(&engine, many + n).await;
+    let direct_at_once = timed(count, async {
+        join_all((0..count).map(|n| direct(&engine, n))).await;
+        None
+    });
+    let direct_at_once = direct_at_once.await;
+    let at_once = timed(count, async { Some(run(&engine, &parallel(count)).await) }).await;
+    let direct_in_a_row = timed(count, async {
+        for n in 0..count {
+            direct(&engine, count + n).await;
         }
-        begun.elapsed()
-    };
-    let long = run(&engine, &in_a_row(chain)).await;
-    let per = |time: Duration, count: usize| (time.as_secs_f64() * 1e6 / count as f64).round() / 1e3;
+        None
+    });
+    let direct_in_a_row = direct_in_a_row.await;
+    let in_a_row = timed(count, async { Some(run(&engine, &in_a_row(count)).await) }).await;
+    engine.stop().await;
     let said = json!({
-        "subtasks": many,
-        "parallel_ms_per_subtask": per(wide, many),
-        "direct_parallel_ms_per_task": per(direct_at_once, many),
-        "chain": chain,
-        "chain_ms_per_subtask": per(long, chain),
-        "direct_in_a_row_ms_per_task": per(direct_in_a_row, chain),
+        "subtasks": count,
+        "parallel": at_once,
+        "direct_parallel": direct_at_once,
+        "chain": in_a_row,
+        "direct_chain": direct_in_a_row,
         "debug": cfg!(debug_assertions),
     });
     println!("{said}");
-    engine.stop().await;
 }
 
-async fn start(folder: &std::path::Path) -> Engine {
+/// Time and CPU of each of so many, and the task that they belong to.
+async fn timed(count: usize, work: impl Future<Output = Option<Task>>) -> Value {
+    let (begun, before) = (Instant::now(), cpu_seconds());
+    let task = work.await;
+    let (took, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds() - before);
+    let per = |seconds: f64| (seconds * 1e6 / count as f64).round() / 1e3;
+    json!({ "ms": per(took), "cpu_ms": per(cpu), "task": task.map(|task| task.origin.id.to_string()) })
+}
+
+/// What this process has used.
+fn cpu_seconds() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
+}
+
+async fn start(folder: &Path) -> Engine {
     let registry = Arc::new(Registry::new(RegistryOptions::default()));
     let plans = Plans::new(PlanOptions::default(), Arc::clone(&registry));
     let mut catalog = Catalog::default();
@@ -80,14 +101,13 @@ async fn direct(engine: &Engine, n: usize) {
     assert_eq!(task.state, State::Completed);
 }
 
-/// How long a plan takes, from its submission to its end.
-async fn run(engine: &Engine, plan: &Value) -> Duration {
-    let begun = Instant::now();
+/// Runs a plan from its submission to its end.
+async fn run(engine: &Engine, plan: &Value) -> Task {
     let message = Message::of("", Role::User, vec![Part::data(json!({ "plan": plan }))]);
     let task = engine.submit(&Caller::local(), Submit::new(AGENT, message)).await.unwrap();
     let ended = engine.settle(&Caller::local(), task).await.unwrap();
     assert_eq!(ended.state, State::Completed, "{:?}", ended.status_message);
-    begun.elapsed()
+    ended
 }
 
 fn parallel(count: usize) -> Value {
