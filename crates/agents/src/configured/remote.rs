@@ -104,7 +104,8 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<Made, SpecError> {
         ..A2aOptions::default()
     };
     let peer = Arc::new(A2aPeer::new(own.url.clone(), options));
-    Ok(Remote { lost: own.lost, ..Remote::new(peer) }.make(spec))
+    let patience = patience(own.patience, own.away);
+    Ok(Remote { lost: own.lost, patience, ..Remote::new(peer) }.make(spec))
 }
 
 /// An agent of kind `mcp`.
@@ -122,8 +123,14 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
         },
     };
     let authorizer = authorizer(own.token.as_ref());
-    let peer = Arc::new(McpPeer::new(place, McpOptions { version, authorizer, ..McpOptions::default() }));
-    Ok(Remote { lost: own.lost, tools: own.tools.clone(), ..Remote::new(peer) }.make(spec))
+    let options = McpOptions { version, authorizer, silence: own.silence, ..McpOptions::default() };
+    let peer = Arc::new(McpPeer::new(place, options));
+    let patience = patience(own.patience, own.away);
+    Ok(Remote { lost: own.lost, tools: own.tools.clone(), patience, ..Remote::new(peer) }.make(spec))
+}
+
+fn patience(begin: Duration, resume: Duration) -> Patience {
+    Patience { begin, resume, ..Patience::default() }
 }
 
 fn authorizer(token: Option<&String>) -> Option<Arc<dyn Authorizer>> {
