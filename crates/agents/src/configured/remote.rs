@@ -44,6 +44,8 @@ pub struct Patience {
     pub again: Duration,
     /// How often it is looked what is offered, where nobody tells.
     pub look: Duration,
+    /// How long one that was replaced is kept at most for calls that go on; a call may wait for a person.
+    pub retire: Duration,
 }
 
 impl Default for Patience {
@@ -53,6 +55,7 @@ impl Default for Patience {
             resume: Duration::from_secs(300),
             again: Duration::from_millis(200),
             look: Duration::from_secs(300),
+            retire: Duration::from_secs(24 * 3600),
         }
     }
 }
