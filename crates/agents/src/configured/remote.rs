@@ -44,6 +44,8 @@ pub struct Patience {
     pub again: Duration,
     /// How often it is looked what is offered, where nobody tells.
     pub look: Duration,
+    /// How long one that was replaced is kept at most for calls that go on; a call may wait for a person.
+    pub retire: Duration,
 }
 
 impl Default for Patience {
@@ -53,6 +55,7 @@ impl Default for Patience {
             resume: Duration::from_secs(300),
             again: Duration::from_millis(200),
             look: Duration::from_secs(300),
+            retire: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -104,7 +107,8 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<Made, SpecError> {
         ..A2aOptions::default()
     };
     let peer = Arc::new(A2aPeer::new(own.url.clone(), options));
-    Ok(Remote { lost: own.lost, ..Remote::new(peer) }.make(spec))
+    let patience = patience(own.patience, own.away);
+    Ok(Remote { lost: own.lost, patience, ..Remote::new(peer) }.make(spec))
 }
 
 /// An agent of kind `mcp`.
@@ -122,8 +126,14 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
         },
     };
     let authorizer = authorizer(own.token.as_ref());
-    let peer = Arc::new(McpPeer::new(place, McpOptions { version, authorizer, ..McpOptions::default() }));
-    Ok(Remote { lost: own.lost, tools: own.tools.clone(), ..Remote::new(peer) }.make(spec))
+    let options = McpOptions { version, authorizer, silence: own.silence, ..McpOptions::default() };
+    let peer = Arc::new(McpPeer::new(place, options));
+    let patience = patience(own.patience, own.away);
+    Ok(Remote { lost: own.lost, tools: own.tools.clone(), patience, ..Remote::new(peer) }.make(spec))
+}
+
+fn patience(begin: Duration, resume: Duration) -> Patience {
+    Patience { begin, resume, ..Patience::default() }
 }
 
 fn authorizer(token: Option<&String>) -> Option<Arc<dyn Authorizer>> {

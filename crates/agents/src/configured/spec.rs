@@ -167,6 +167,15 @@ pub struct McpSpec {
     /// What becomes of a call that was lost with its connection and cannot be taken up again.
     #[serde(default)]
     pub lost: Lost,
+    /// How long it is tried to begin a call, before the task fails.
+    #[serde(default = "twenty_seconds", deserialize_with = "duration")]
+    pub patience: Duration,
+    /// How long the other side may be away in the middle of a call.
+    #[serde(default = "five_minutes", deserialize_with = "duration")]
+    pub away: Duration,
+    /// How long nothing at all may be heard of a call.
+    #[serde(default = "one_day", deserialize_with = "duration")]
+    pub silence: Duration,
 }
 
 /// Somebody's A2A agent.
@@ -184,6 +193,12 @@ pub struct A2aSpec {
     /// What becomes of a call that was lost with its connection and cannot be taken up again.
     #[serde(default)]
     pub lost: Lost,
+    /// How long it is tried to begin a call, before the task fails.
+    #[serde(default = "twenty_seconds", deserialize_with = "duration")]
+    pub patience: Duration,
+    /// How long the other side may be away in the middle of a call.
+    #[serde(default = "five_minutes", deserialize_with = "duration")]
+    pub away: Duration,
 }
 
 /// What becomes of a call that was lost with its connection and cannot be taken up again.
@@ -286,6 +301,18 @@ fn hundred_thousand() -> u64 {
 
 fn five_seconds() -> Duration {
     Duration::from_secs(5)
+}
+
+fn twenty_seconds() -> Duration {
+    Duration::from_secs(20)
+}
+
+fn five_minutes() -> Duration {
+    Duration::from_secs(5 * 60)
+}
+
+fn one_day() -> Duration {
+    Duration::from_secs(24 * 3600)
 }
 
 fn thirty_minutes() -> Duration {
@@ -496,6 +523,17 @@ mod tests {
         assert_eq!(spec.profile("a program").skills[0].tags, ["loud"]);
         let Kind::Process(process) = spec.kind else { panic!("a process") };
         assert_eq!((process.restarts, process.env["API"].as_str()), (3, "k-1!"));
+    }
+
+    #[test]
+    fn how_long_others_may_be_away_can_be_said() {
+        let table = json!({ "name": "a", "kind": "mcp", "url": "http://x", "silence": "2h", "away": "1m" });
+        let Ok(AgentSpec { kind: Kind::Mcp(mcp), .. }) = spec(table) else { panic!("an MCP server") };
+        let seconds = |time: Duration| time.as_secs();
+        assert_eq!((seconds(mcp.silence), seconds(mcp.away), seconds(mcp.patience)), (7200, 60, 20));
+        let table = json!({ "name": "a", "kind": "a2a", "url": "http://x", "patience": "3s" });
+        let Ok(AgentSpec { kind: Kind::A2a(a2a), .. }) = spec(table) else { panic!("an agent") };
+        assert_eq!((seconds(a2a.patience), seconds(a2a.away)), (3, 300));
     }
 
     #[test]

@@ -37,6 +37,7 @@ fn made_with(far: &Arc<Far>, change: impl FnOnce(&mut Remote)) -> Made {
         resume: Duration::from_secs(10),
         again: Duration::from_millis(5),
         look: Duration::from_secs(600),
+        ..Patience::default()
     };
     change(&mut remote);
     remote.make(&spec)

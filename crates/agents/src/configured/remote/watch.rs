@@ -14,9 +14,7 @@ use crate::configured::Living;
 
 /// How long it takes at most until one that is away is looked for again.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long one that was replaced is kept at most for calls that go on; a call may wait for a person.
-const RETIRES_WITHIN: Duration = Duration::from_secs(24 * 3600);
-/// How often it is looked whether they have ended.
+/// How often it is looked whether the calls of one that was replaced have ended.
 const STILL_USED: Duration = Duration::from_millis(250);
 
 /// Looks at the other side from time to time.
@@ -88,7 +86,7 @@ impl Living for Watch {
     }
 
     async fn retire(&self) {
-        let until = Instant::now() + RETIRES_WITHIN;
+        let until = Instant::now() + self.there.remote.patience.retire;
         while self.there.is_used() && Instant::now() < until {
             tokio::time::sleep(STILL_USED).await;
         }

@@ -57,6 +57,8 @@ pub(crate) struct Far {
     pub(crate) resumed: AtomicU32,
     /// What the next calls are answered with once they were heard.
     pub(crate) refusals: Mutex<VecDeque<PeerError>>,
+    /// How many answers are taken, and lost with the connection.
+    pub(crate) deaf: AtomicU32,
     pub(crate) closed: AtomicBool,
     /// Whether an answer makes the whole call again.
     pub(crate) by_calling: AtomicBool,
@@ -79,6 +81,7 @@ impl Far {
             away: AtomicU32::new(0),
             resumed: AtomicU32::new(0),
             refusals: Mutex::default(),
+            deaf: AtomicU32::new(0),
             closed: AtomicBool::new(false),
             by_calling: AtomicBool::new(false),
             forgot: AtomicBool::new(false),
@@ -100,6 +103,11 @@ impl Far {
         let state = json!({ "task": task, "at": at });
         Happened::Kept(Handle { offer: "far".into(), task: Some(task.to_string()), state })
     }
+}
+
+/// Takes one away, if there is one.
+fn is_left(count: &AtomicU32) -> bool {
+    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
 pub(crate) fn offer(name: &str, input_schema: Option<Value>) -> Offer {
@@ -156,7 +164,7 @@ impl Peer for FarPeer {
 
     async fn begin(&self, begin: Begin) -> Result<Call, PeerError> {
         let far = &self.0;
-        if far.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+        if is_left(&far.away) {
             return Err(PeerError::Unreachable { at: self.address(), why: "nobody is there".into() });
         }
         far.forgot.store(false, Ordering::SeqCst);
@@ -257,6 +265,11 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
                     let _ = side.happened.send(Ok(far.handle(task, at))).await;
                 }
                 match side.orders.recv().await {
+                    Some(Order::Answer { taken, .. }) if is_left(&far.deaf) => {
+                        let _ = taken.send(Ok(()));
+                        let cut = PeerError::Cut("the connection broke".into());
+                        return drop(side.happened.send(Err(cut)).await);
+                    }
                     Some(Order::Answer { question, answer, taken }) => {
                         far.asked.lock().unwrap()[task].answers.push((question, answer));
                         let _ = taken.send(Ok(()));

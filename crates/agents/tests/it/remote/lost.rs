@@ -164,3 +164,27 @@ async fn whether_a_call_may_be_made_twice_is_written_down_before_it_is_made() {
         assert!(intend.contains(&idempotent.to_string()), "{intend}");
     }
 }
+
+#[tokio::test]
+async fn an_answer_that_was_lost_with_the_connection_is_given_again() {
+    let script = vec![form("q1", "Who?"), ended(State::Completed, "")];
+    let far = Far::new(Protocol::A2a, true, vec![script]);
+    far.deaf.store(2, Ordering::SeqCst);
+    let server = super::server(&far).await;
+    let task = server.send("far", Part::text("x")).await;
+    let task = server.answer(&task, named("Ada")).await;
+    assert_eq!(task.state, State::Completed, "{:?}", ending(&task));
+    assert_eq!((far.asked().len(), far.asked()[0].answers.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn whoever_is_replaced_is_not_kept_for_ever() {
+    let far = Far::new(Protocol::A2a, false, vec![vec![form("who", "Who?")]]);
+    let made = made_with(&far, |remote| remote.patience.retire = Duration::from_millis(50));
+    let server = Server::with(vec![made.agent]).await;
+    let task = server.send("far", Part::text("x")).await;
+    assert_eq!(task.state, State::InputRequired);
+    let living = made.living.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), living.retire()).await.expect("it is let go");
+    assert!(far.closed.load(Ordering::SeqCst));
+}

@@ -149,6 +149,12 @@ impl Hub {
         seats.calls.is_empty() && seats.at_work() > 0
     }
 
+    /// The same, and the server does not know that nobody follows them.
+    pub(super) fn was_left(&self) -> bool {
+        let seats = self.lock();
+        seats.calls.is_empty() && seats.left.iter().any(|left| left.until.is_none())
+    }
+
     /// Whether the server has asked without saying which call it means.
     pub(super) fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
@@ -391,7 +397,7 @@ mod tests {
         let refused = || hub.route(question(json!({}))).is_some();
         hub.sit("gone", None).leave("gone", 1.into(), false);
         hub.sit("stopped", None).leave("stopped", 2.into(), true);
-        assert!(hub.is_deserted() && hub.sit_alone("other").is_none());
+        assert!(hub.is_deserted() && hub.was_left() && hub.sit_alone("other").is_none());
         let other = hub.sit("other", None);
         assert!(refused());
         // The server was told to stop one of them, and answers the other.

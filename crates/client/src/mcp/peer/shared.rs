@@ -141,9 +141,14 @@ impl Shared {
 
     /// A place for a call: on a connection of its own, where calls on one could not be told apart.
     pub(super) async fn seat(&self, token: &str) -> Result<(Arc<Connection>, Seat), PeerError> {
-        let first = self.connection().await?;
+        let mut first = self.connection().await?;
         if first.hub.asks() {
             self.asks.store(true, Ordering::Release);
+        }
+        if first.session().is_some() && first.hub.was_left() {
+            // What goes on there is left to whoever takes it up again.
+            self.forget(&first).await;
+            first = self.connection().await?;
         }
         if first.version.is_stateless() || !self.asks.load(Ordering::Acquire) {
             let seat = first.hub.sit(token, None);

@@ -681,3 +681,59 @@ async fn a_server_does_not_say_how_long_we_wait_for_ever() {
     let options = McpOptions { max_retry: Duration::from_millis(20), ..options() };
     assert_eq!(call(&McpPeer::new(Place::Url(url), options)).await.unwrap().text(), "done");
 }
+
+#[tokio::test]
+async fn calls_that_are_taken_up_in_one_session_share_its_stream() {
+    let (both, refused, stood) = (Count::default(), Count::default(), Count::default());
+    let (ready, heard, counted) = (both.clone(), refused.clone(), stood.clone());
+    let url = serve(move |asked| match (asked.verb.as_str(), asked.header("last-event-id")) {
+        ("POST", _) if asked.method() == "tools/call" => {
+            Reply::Events(event(&asked.body["id"].to_string(), log("one")), Ends::Never)
+        }
+        ("POST", _) if asked.body["id"] == "q" => {
+            assert_eq!(asked.body["error"]["code"], -32601, "{}", asked.body);
+            heard.next();
+            Reply::Json(202, String::new())
+        }
+        // A stream of a call goes on; the session's own asks once both calls are there.
+        ("GET", Some(_)) => Reply::Events(": here\n\n".into(), Ends::Never),
+        ("GET", None) if ready.get() == 0 => Reply::Events(": wait\n\n".into(), Ends::Now),
+        ("GET", None) => {
+            counted.next();
+            let params = json!({ "message": "Sure?", "requestedSchema": { "type": "object" } });
+            let ask =
+                json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
+            Reply::Events(event("", ask.to_string()), Ends::Never)
+        }
+        _ => Reply::Ordinary,
+    })
+    .await;
+    let before = peer(&url);
+    let mut handles = vec![];
+    for _ in 0..2 {
+        let mut call = before.begin(with("t", json!({}))).await.unwrap();
+        let mut seen = Seen::default();
+        until(&mut call, &mut seen, |seen| !seen.handles.is_empty()).await.unwrap();
+        handles.extend(seen.handles.pop());
+    }
+    drop(before);
+    let after = peer(&url);
+    let mut calls = vec![];
+    for handle in &handles {
+        calls.push(within(after.resume(handle)).await.unwrap());
+    }
+    both.next();
+    within(async {
+        while refused.get() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    after.close().await;
+    for call in &mut calls {
+        let mut seen = Seen::default();
+        let _ = until(call, &mut seen, |_| false).await;
+        assert!(seen.questions.is_empty(), "{seen:?}");
+    }
+    assert_eq!(stood.get(), 1, "they share one stream");
+}

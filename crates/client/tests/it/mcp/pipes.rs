@@ -93,6 +93,12 @@ async fn a_program_tells_and_asks_while_it_works() {
 
 #[tokio::test]
 async fn a_question_is_never_put_to_another_call() {
+    for (max_connections, questions, said) in [(8, 1, "sure"), (1, 0, "refused")] {
+        ask_at_once(max_connections, questions, said).await;
+    }
+}
+
+async fn ask_at_once(max_connections: usize, questions: usize, said: &str) {
     let folder = tempfile::tempdir().unwrap();
     // The first call of a process asks when the gate opens, while the process reads on; the others wait for it, too.
     let work = r#"
@@ -107,7 +113,8 @@ async fn a_question_is_never_put_to_another_call() {
     let mut program = shell(&script(UNKNOWN, work));
     let gate = folder.path().join("gate");
     program.env.insert("GATE".into(), gate.to_str().unwrap().into());
-    let peer = peer(program);
+    let options = McpOptions { max_connections, probe_timeout: Duration::from_millis(300), ..options() };
+    let peer = McpPeer::new(Place::Command(program), options);
     // As long as nobody knows that it asks, calls share one process, and what may be anybody's is refused.
     let mut calls = vec![];
     for _ in 0..2 {
@@ -119,14 +126,14 @@ async fn a_question_is_never_put_to_another_call() {
         let seen = follow(call).await.unwrap();
         assert_eq!((seen.questions.len(), seen.text().as_str()), (0, "refused"));
     }
-    // From then on each has a process of its own, and is asked what it caused.
+    // From then on each has a process of its own, as far as there are enough, and is asked what it caused.
     let mut calls = vec![];
     for _ in 0..3 {
         calls.push(peer.begin(with("t", json!({}))).await.unwrap());
     }
     for call in &mut calls[1..] {
         let seen = follow(call).await.unwrap();
-        assert_eq!((seen.questions.len(), seen.text().as_str()), (1, "sure"));
+        assert_eq!((seen.questions.len(), seen.text().as_str()), (questions, said));
     }
     within(peer.close()).await;
 }

@@ -487,7 +487,8 @@ async fn a_cancel_while_the_message_is_sent_again_is_not_lost() {
         }
     })
     .await;
-    let (canceled, story) = tokio::join!(within(call.orders().cancel()), to_end(&mut call, vec![]));
+    let orders = call.orders();
+    let (canceled, story) = tokio::join!(within(orders.cancel()), to_end(&mut call, vec![]));
     canceled.unwrap();
     assert_eq!(story.unwrap().ended.unwrap().state, State::Canceled);
     assert_eq!(stranger.methods("CancelTask"), 1);
