@@ -32,6 +32,7 @@ use crate::{
     trace::Trace,
 };
 
+pub(crate) use self::calls::Unless;
 pub use self::calls::Call;
 pub use crate::run::Resting;
 

@@ -17,6 +17,7 @@ mod commit;
 mod contention;
 mod expiry;
 mod guards;
+mod hooked;
 mod knowledge_audit;
 mod knowledge_memory;
 mod knowledge_records;
@@ -37,6 +38,7 @@ pub use self::{
     contention::{colliding_creates_make_one_task, sequence_has_no_gaps},
     expiry::{expiry_frees_the_names, expiry_takes_all_of_what_ended},
     guards::{a_full_log_refuses, a_refused_change_writes_nothing, create_refuses_what_exists},
+    hooked::{Cut, Hold, Hooked, Moment, go_on},
     guards::{runner_guard_fences, unknown_tasks_are_gone, version_guard_notices_every_change},
     knowledge_audit::{audit_lines_of_many_are_all_kept, the_audit_is_read_backwards, usage_adds_up},
     knowledge_memory::{
