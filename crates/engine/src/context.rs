@@ -32,8 +32,8 @@ use crate::{
     trace::Trace,
 };
 
-pub(crate) use self::calls::Unless;
 pub use self::calls::Call;
+pub(crate) use self::calls::Unless;
 pub use crate::run::Resting;
 
 /// A sleep that is longer than this gives the task back to the store, to be run again when it is over.

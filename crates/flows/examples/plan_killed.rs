@@ -94,9 +94,10 @@ fn dying(store: Arc<dyn Store>, commits: Arc<AtomicU64>, last: Option<u64>) -> A
 
 async fn start(store: Arc<dyn Store>, agents: &std::path::Path) -> Engine {
     let tables: Map<String, Value> = toml::from_str(&std::fs::read_to_string(agents).unwrap()).unwrap();
-    let specs = tables["agent"].as_array().unwrap().iter().map(|table| {
-        AgentSpec::read(table.as_object().unwrap(), &|name| std::env::var(name).ok()).unwrap()
-    });
+    let specs =
+        tables["agent"].as_array().unwrap().iter().map(|table| {
+            AgentSpec::read(table.as_object().unwrap(), &|name| std::env::var(name).ok()).unwrap()
+        });
     let fleet = Fleet::new(specs.collect()).unwrap();
     let registry = Arc::new(Registry::new(RegistryOptions::default()));
     let plans = Plans::new(PlanOptions::default(), Arc::clone(&registry));

@@ -329,7 +329,8 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         return None;
     }
     let lower = name.to_lowercase();
-    let by_distance = known.filter(|known| known.len() <= ID).map(|known| (distance(&lower, &known.to_lowercase()), known));
+    let by_distance =
+        known.filter(|known| known.len() <= ID).map(|known| (distance(&lower, &known.to_lowercase()), known));
     let (distance, nearest) = by_distance.min()?;
     let contained = nearest.len() >= 3 && (lower.contains(nearest) || nearest.contains(&lower));
     (distance <= 2.max(name.chars().count() / 3) || (contained && lower.len() >= 3)).then_some(nearest)

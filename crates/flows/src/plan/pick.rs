@@ -93,8 +93,11 @@ pub(crate) fn pick(
 pub(crate) fn skills_of(task: &Planned, roster: &Roster) -> BTreeSet<String> {
     match &task.by {
         Target::Skill { .. } => BTreeSet::new(),
-        Target::Agent(name) => {
-            roster.get(name).into_iter().flat_map(|profile| &profile.skills).map(|skill| skill.id.clone()).collect()
-        }
+        Target::Agent(name) => roster
+            .get(name)
+            .into_iter()
+            .flat_map(|profile| &profile.skills)
+            .map(|skill| skill.id.clone())
+            .collect(),
     }
 }

@@ -199,8 +199,7 @@ fn an_agent_makes_a_plan_whose_file_is_whole() {
         "env": { "SAYS": says },
     });
     std::fs::write(&config, toml::to_string(&json!({ "agent": [agent] })).unwrap()).unwrap();
-    let server =
-        ServerProcess::start(&dir.path().join("data"), &["--config", config.to_str().unwrap()]);
+    let server = ServerProcess::start(&dir.path().join("data"), &["--config", config.to_str().unwrap()]);
     let world = World { server, dir };
     let made = world.run(&["make", "whatever", "--by", "planner", "--to", "made.toml"]).exits(0);
     assert!(made.stderr.contains("wrote made.toml"), "{}", made.stderr);

@@ -7,9 +7,7 @@ use nuncio_engine::{AgentError, Outcome, Part, State, Task, TaskContext};
 use nuncio_store::conformance::Cut;
 use tokio::runtime::Runtime;
 
-use super::world::{
-    Counts, Health, Server, World, completed, does, elsewhere, part, result, sleeper, until,
-};
+use super::world::{Counts, Health, Server, World, completed, does, elsewhere, part, result, sleeper, until};
 
 /// Ten tasks with everything in it: parallel parts, a retry, somebody who is down, a fallback, an optional failure.
 const PLAN: &str = r#"
@@ -275,10 +273,17 @@ fn whoever_was_given_up_before_a_death_or_not_the_plan_is_completed() {
         let ended = life.runtime.block_on(life.server.ended(&task));
         completed(&ended);
         let found = part(&ended, "t");
-        assert_eq!(result(&ended), format!("## t\n\nt is done\n\n_from agent {}_\n", found["agent"].as_str().unwrap()));
+        assert_eq!(
+            result(&ended),
+            format!("## t\n\nt is done\n\n_from agent {}_\n", found["agent"].as_str().unwrap())
+        );
         by.insert(found["agent"].as_str().unwrap().to_owned());
         life.die();
     }
     assert!(deaths > 6, "{deaths}");
-    assert_eq!(by.into_iter().collect::<Vec<_>>(), ["far", "near"], "given up before some deaths, and not before others");
+    assert_eq!(
+        by.into_iter().collect::<Vec<_>>(),
+        ["far", "near"],
+        "given up before some deaths, and not before others"
+    );
 }

@@ -304,7 +304,11 @@ async fn nobody_is_given_up_where_nobody_else_could_do_it_and_a_cancel_is_one() 
     server.engine.cancel(&server.caller, &child).await.unwrap();
     let ended = server.ended(&plan).await;
     assert_eq!(ended.state, State::Failed);
-    assert!(said(&ended).starts_with("plan was not completed.\n- t (far): its task was canceled"), "{}", said(&ended));
+    assert!(
+        said(&ended).starts_with("plan was not completed.\n- t (far): its task was canceled"),
+        "{}",
+        said(&ended)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -272,12 +272,14 @@ fn a_plan_that_is_wrong_all_over_is_refused_soon_and_in_few_words() {
     let begun = std::time::Instant::now();
     let needs: Vec<String> = (0..150_000).map(|n| format!("x{n}")).collect();
     let many = json!({ "tasks": [{ "id": "a", "agent": "w", "needs": needs }] });
-    let problems = Plan::read(&many, &PlanOptions { plan_bytes: 1 << 22, ..PlanOptions::default() }).unwrap_err();
+    let problems =
+        Plan::read(&many, &PlanOptions { plan_bytes: 1 << 22, ..PlanOptions::default() }).unwrap_err();
     assert_eq!(
         problems.to_string(),
         "task a, tasks_per_plan: there are at most 1000 tasks to need, not 150000"
     );
-    let task = |n: usize| json!({ "id": format!("task-{n:04}"), "agent": "w", "needs": [format!("tusk-{n:04}")] });
+    let task =
+        |n: usize| json!({ "id": format!("task-{n:04}"), "agent": "w", "needs": [format!("tusk-{n:04}")] });
     let tasks: Vec<_> = (0..1_000).map(task).collect();
     let problems = Plan::read(&json!({ "tasks": tasks }), &PlanOptions::default()).unwrap_err();
     assert_eq!(problems.0.len(), PROBLEMS + 1);
@@ -292,6 +294,7 @@ fn a_plan_that_is_wrong_all_over_is_refused_soon_and_in_few_words() {
         json!({ "id": format!("t{n}"), "agent": "w", "needs": before, "input": text })
     };
     let tasks: Vec<_> = (0..250).map(task).collect();
-    Plan::read(&json!({ "tasks": tasks }), &PlanOptions { plan_bytes: 1 << 22, ..PlanOptions::default() }).unwrap();
+    Plan::read(&json!({ "tasks": tasks }), &PlanOptions { plan_bytes: 1 << 22, ..PlanOptions::default() })
+        .unwrap();
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

@@ -152,7 +152,8 @@ async fn planning_model(plan: &'static str) -> (String, Arc<AtomicUsize>) {
     let answer = async move || {
         counted.fetch_add(1, Ordering::SeqCst);
         let message = json!({ "role": "assistant", "content": plan });
-        axum::Json(json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] }))
+        let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
+        ([("content-type", "application/json")], json!({ "choices": [choice] }).to_string())
     };
     let app = axum::Router::new().fallback(answer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -196,8 +197,11 @@ async fn a_plan_that_a_model_made_goes_on_when_there_is_none_any_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_that_is_only_made_is_told_as_the_tool_promises() {
-    let says = r#"{"tasks": [{"id": "a", "agent": "painter", "input": "Answer as JSON:\n{\"a\": 1}"}]}"#;
-    let planner = does("planner", "plan", async move |_| Ok(Outcome::said(says)));
+    let planner = does("planner", "plan", async |_| {
+        let input = "Answer as JSON:\n{\"a\": 1}";
+        let plan = json!({ "tasks": [{ "id": "a", "agent": "painter", "input": input }] });
+        Ok(Outcome::said(plan.to_string()))
+    });
     let paints = does("painter", "paint", async |_| Ok(Outcome::done()));
     let server = World::new(vec![planner, paints]).serve().await;
     let ask = json!({ "request": "the fence", "by": "planner", "make": true });

@@ -76,7 +76,8 @@ impl View {
     pub(super) fn came_to(&self, task: &str, agent: &str, text: &str) {
         let text = text.trim();
         let shown: String = plain(text).chars().take(PARTIAL).collect();
-        let more = if shown.chars().count() < text.chars().count() { " … (the result has all of it)" } else { "" };
+        let more =
+            if shown.chars().count() < text.chars().count() { " … (the result has all of it)" } else { "" };
         let said = format!("-- {task}, from {}:\n{shown}{more}", plain(agent));
         match self {
             Self::Silent => {}
