@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::OptionFuture;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
@@ -209,16 +210,10 @@ impl Inner {
                 Ok(task) => {
                     let settled = |task: &Task| task.state.is_terminal() || !task.questions.is_empty();
                     let settling = self.settle(&caller, task.clone(), settled);
-                    let happens = async {
-                        match unless.as_mut() {
-                            Some(happens) => happens.await,
-                            None => std::future::pending().await,
-                        }
-                    };
                     let settled = tokio::select! {
                         biased;
                         settled = tokio::time::timeout(left(), settling) => settled.ok(),
-                        first = happens => {
+                        Some(first) = OptionFuture::from(unless.as_mut()) => {
                             *unless = None;
                             first.await;
                             None
