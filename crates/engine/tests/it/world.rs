@@ -4,7 +4,7 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant},
