@@ -143,8 +143,10 @@ fn notes(form: &Value) -> Option<&str> {
     form["notes"].as_str().map(str::trim).filter(|notes| !notes.is_empty())
 }
 
-/// The place in a sentence such as "Book a trip to Lisbon!": what follows the last "to", else all of it.
+/// The place in a sentence such as "Book a trip to Lisbon!": what follows the last "to", else all of it. What stands
+/// below the first line is beside the point.
 fn destination_in(text: &str) -> &str {
+    let text = text.trim().lines().next().unwrap_or_default();
     let after = text.rfind(" to ").map_or(text, |at| &text[at + " to ".len()..]);
     let place = after.trim_matches(|c: char| c.is_whitespace() || ".,;:!?\"'".contains(c));
     if place.is_empty() { text } else { place }
@@ -168,7 +170,8 @@ mod tests {
         check("I want to go to New York.", "New York");
         check("Toledo", "Toledo");
         check("?!", "?!");
-        check("get me to ", "get me to ");
+        check("get me to ", "get me to");
+        check("Book a trip to Bern\n\nWhat came of it:\nNobody to ask.", "Bern");
         check("Ich will nach Zürich", "Ich will nach Zürich");
     }
 

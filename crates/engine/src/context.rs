@@ -33,6 +33,7 @@ use crate::{
 };
 
 pub use self::calls::Call;
+pub(crate) use self::calls::Unless;
 pub use crate::run::Resting;
 
 /// A sleep that is longer than this gives the task back to the store, to be run again when it is over.

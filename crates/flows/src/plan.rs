@@ -23,10 +23,10 @@ use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Engine, Surface, surface::ShapeError};
 
 pub use self::{
-    check::{Problem, Problems, Roster},
+    check::{PROBLEMS, Problem, Problems, Roster},
     draw::{Drawing, draw},
     file::{Budget, Input, Plan, Planned, Retry, Synthesis, Target, in_words},
-    graph::Graph,
+    graph::{Before, Graph},
     make::{Made, MakeError, Match, Unfit, make},
     status::{Part, PartState, PassedOver, Status},
 };

@@ -127,6 +127,8 @@ pub struct Registry {
     engine: OnceLock<Engine>,
     places: Semaphore,
     state: Mutex<State>,
+    /// Moves when somebody is not as they were.
+    news: watch::Sender<()>,
     /// Whether the cards of local agents ask for a token.
     bearer: AtomicBool,
 }
@@ -222,6 +224,7 @@ impl Registry {
             engine: OnceLock::new(),
             places,
             state: Mutex::default(),
+            news: watch::Sender::new(()),
             bearer: AtomicBool::new(false),
         }
     }
@@ -313,6 +316,19 @@ impl Registry {
         let why = || health.last_error.clone().unwrap_or_else(|| "its breaker is open".into());
         let is_down = health.breaker != Breaker::Closed || (!health.healthy && health.last_error.is_some());
         is_down.then(why)
+    }
+
+    /// Why somebody is given up for a while: their breaker is open.
+    pub fn given_up(&self, name: &str) -> Option<String> {
+        let state = self.lock();
+        let health = &state.remotes.get(name)?.health;
+        let why = || health.last_error.clone().unwrap_or_else(|| "its breaker is open".into());
+        (health.breaker != Breaker::Closed).then(why)
+    }
+
+    /// Tells when somebody is not as they were.
+    pub fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
     }
 
     /// Looks at somebody now, and says why they are not worth a call. `None`: nothing speaks against it, or nobody of
@@ -471,6 +487,7 @@ impl Registry {
         if before == after {
             return;
         }
+        self.news.send_replace(());
         let (healthy, breaker) = after;
         tracing::info!(name, healthy, breaker = breaker.name(), why, "how a remote is has changed");
         engine.catalog().surface().updated(URI);

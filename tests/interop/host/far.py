@@ -32,6 +32,13 @@ class Talk:
                 await asyncio.sleep(0.02)
             await self.piece("done", True)
             return await self.updater.complete()
+        if verb == "work":
+            # A part of a plan: its name, how long it takes, and what it is made of.
+            name, seconds, *of = rest.split(" ", 2)
+            await asyncio.sleep(float(seconds))
+            note(self.folder, f"done {name}")
+            await self.piece(f"{name}({''.join(of)})", False)
+            return await self.updater.complete()
         if verb == "book":
             await self.piece("a trip ", False)
             return await self.updater.requires_input(self.said("Which city?"))

@@ -23,7 +23,7 @@ use nuncio_engine::{
 use serde_json::{Value, json};
 
 use self::far::{Act, Far, FarPeer, ended, form};
-use crate::server::{Server, ending, submit};
+use crate::server::{Server, ending, submit, within};
 
 fn made_with(far: &Arc<Far>, change: impl FnOnce(&mut Remote)) -> Made {
     let kind = if far.protocol == Protocol::Mcp { "mcp" } else { "a2a" };
@@ -147,9 +147,12 @@ async fn a_question_there_is_a_question_here_and_the_artifact_keeps_its_beginnin
         assert_eq!((task.state, text_of(&task).as_str()), (State::InputRequired, "Dear "));
         assert_eq!(task.questions[0].1.text, "Who are you?");
         // It waits, and holds nothing.
-        while server.row(&task).await.node.is_some() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let rests = async {
+            while server.row(&task).await.node.is_some() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        within(rests).await;
         let task = server.answer(&task, named("Ada")).await;
         assert_eq!((task.state, text_of(&task).as_str()), (State::InputRequired, "Dear Ada"));
         let task = server.answer(&task, named("nothing")).await;

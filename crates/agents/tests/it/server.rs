@@ -162,7 +162,7 @@ pub(crate) fn submit(agent: &str, part: Part) -> Submit {
     Submit::new(agent, Message::of("request", Role::User, vec![part]))
 }
 
-async fn within<T>(work: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, work).await.expect("this should have come long ago")
 }
 

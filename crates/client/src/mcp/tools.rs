@@ -28,6 +28,8 @@ pub use self::{
 pub struct ToolOptions {
     /// A bearer token.
     pub bearer: Option<String>,
+    /// The trace that every request takes part in: W3C `traceparent`.
+    pub trace: Option<String>,
     /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long an answer may take: tools may run commands.
@@ -40,6 +42,7 @@ impl Default for ToolOptions {
     fn default() -> Self {
         Self {
             bearer: None,
+            trace: None,
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(600),
             max_answer: 256 * 1024 * 1024,
@@ -198,6 +201,9 @@ impl ToolClient {
         meta["io.modelcontextprotocol/clientCapabilities"] = capabilities.clone();
         meta["io.modelcontextprotocol/clientInfo"] =
             json!({ "name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION") });
+        if let Some(trace) = &self.options.trace {
+            meta["traceparent"] = trace.as_str().into();
+        }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         let limit = self.options.answer_timeout;

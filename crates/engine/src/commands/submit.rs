@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::OptionFuture;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
@@ -19,6 +20,7 @@ use crate::{
     clock::Timestamp,
     commands::reply::Reply,
     content::{Message, Metadata, Part},
+    context::Unless,
     engine::{Inner, Permit, ends},
     error::Error,
     event::{self, Entry, Event},
@@ -191,6 +193,7 @@ impl Inner {
         self: &Arc<Self>,
         submit: &Submit,
         until: Option<Timestamp>,
+        unless: &mut Option<Unless<'_>>,
     ) -> Result<Task, Error> {
         let Some(parent) = &submit.parent else {
             return Err(Error::Internal("a call without a caller".into()));
@@ -209,12 +212,21 @@ impl Inner {
                 Ok(task) => {
                     let settled = |task: &Task| task.state.is_terminal() || !task.questions.is_empty();
                     let settling = self.settle(&caller, task.clone(), settled);
-                    match tokio::time::timeout(left(), settling).await {
-                        Ok(Ok(task)) if !task.state.is_terminal() && left().is_zero() => {
+                    let settled = tokio::select! {
+                        biased;
+                        settled = tokio::time::timeout(left(), settling) => settled.ok(),
+                        Some(first) = OptionFuture::from(unless.as_mut()) => {
+                            *unless = None;
+                            first.await;
+                            None
+                        }
+                    };
+                    match settled {
+                        Some(Ok(task)) if !task.state.is_terminal() && left().is_zero() => {
                             self.cancel_late(&caller, task).await
                         }
-                        Ok(settled) => settled,
-                        Err(_) => self.cancel_late(&caller, task).await,
+                        Some(settled) => settled,
+                        None => self.cancel_late(&caller, task).await,
                     }
                 }
                 Err(error) => Err(error),
@@ -236,7 +248,7 @@ impl Inner {
         }
     }
 
-    /// Cancels a called task whose time is up, and waits for its end.
+    /// Cancels a called task whose time is up, or that is given up, and waits for its end.
     async fn cancel_late(self: &Arc<Self>, caller: &Caller, task: Task) -> Result<Task, Error> {
         match self.cancel(caller, &task.origin.id.to_string()).await {
             Ok(task) if task.state.is_terminal() => Ok(task),

@@ -3,6 +3,13 @@
 //! A call is found again by its place, so a run that starts from the top waits for the same task. While that one asks
 //! something, this one may be parked as well.
 
+use std::future::Future;
+
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, pending},
+};
+
 use super::{CallEnd, Called, Occupied, TaskContext};
 use crate::{
     agent::AgentError,
@@ -16,6 +23,9 @@ use crate::{
     task::{State, Task, TaskId},
 };
 
+/// Something that may happen while a called task is at work. It comes to what is done before that task is canceled.
+pub(crate) type Unless<'a> = BoxFuture<'a, BoxFuture<'a, ()>>;
+
 /// A call under way, for callers that hold something which they give back while the called task asks. Others use
 /// [`TaskContext::call`].
 pub struct Call<'a> {
@@ -24,6 +34,8 @@ pub struct Call<'a> {
     submit: Submit,
     /// When the called task is canceled.
     until: Option<Timestamp>,
+    /// When else.
+    unless: Option<Unless<'a>>,
     /// What the called task asked when it was last looked at.
     asks: Option<(TaskId, Question)>,
     _occupied: Occupied<'a>,
@@ -50,7 +62,20 @@ impl TaskContext {
         input: Message,
         until: Option<Timestamp>,
     ) -> Result<Called, AgentError> {
-        let mut call = Call { until, ..self.begin_call(agent, input)? };
+        self.call_unless(agent, input, until, pending()).await
+    }
+
+    /// The same, and that task is also canceled when something happens while it is at work: whatever the future comes
+    /// to is done to its end, and then it is canceled. Whoever has to know after a restart why it was canceled keeps
+    /// it then, in a step of another line.
+    pub async fn call_unless<'a>(
+        &'a self,
+        agent: &str,
+        input: Message,
+        until: Option<Timestamp>,
+        happens: impl Future<Output = BoxFuture<'a, ()>> + Send + 'a,
+    ) -> Result<Called, AgentError> {
+        let mut call = Call { until, unless: Some(happens.boxed()), ..self.begin_call(agent, input)? };
         let (ended, replayed) = match call.replayed()? {
             Some(ended) => (ended.map(|task| *task), true),
             None => (call.end().await?, false),
@@ -75,7 +100,7 @@ impl TaskContext {
         // Named by its place, so that a replayed call is the same call.
         input.id = format!("{}{at}", self.run.origin.id);
         let submit = Submit::child(&self.run, agent, input, &at);
-        Ok(Call { cx: self, at, submit, until: None, asks: None, _occupied: occupied })
+        Ok(Call { cx: self, at, submit, until: None, unless: None, asks: None, _occupied: occupied })
     }
 }
 
@@ -115,7 +140,7 @@ impl Call<'_> {
         let (run, at, agent) = (&self.cx.run, &self.at, &self.submit.agent);
         self.cx.ready().await;
         let calling = run.calling();
-        let task = match run.engine.call(&self.submit, self.until).await {
+        let task = match run.engine.call(&self.submit, self.until, &mut self.unless).await {
             Ok(task) => task,
             Err(Error::KeyReused) => {
                 return Err(AgentError::Nondeterministic(format!(

@@ -4,27 +4,23 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
 use nuncio_engine::{
     Agent, AgentError, Caller, Catalog, Engine, Error, Message, Next, Options, Outcome, Part, Parts, Profile,
     Reply, Role, Submit, Task, TaskContext, TaskId,
     clock::{Clock, Timestamp},
     event::{self, Entry, Event},
-    store::{
-        Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage,
-        ListQuery, Load, NodeId, Opened, Session, Settled, Store, StoreError, StoredBatch, TaskKey, TaskNo,
-        TaskRow, Webhook, WebhookError,
-    },
+    store::{Change, CommitError, Store, TaskKey, TaskRow},
     trace::Tracer,
 };
+pub(crate) use nuncio_store::conformance::{Hooked, Moment, go_on};
 use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -389,41 +385,6 @@ impl Clock for HandClock {
 
 // ------------------------------------------------------------------------------------------------- store
 
-/// On which side of a commit a hook is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
-    Before,
-    /// It is durable, and whoever committed does not know yet.
-    After,
-}
-
-/// What a hook does to a commit: it lets it go on, after a while, or makes it fail.
-pub(crate) type Hold = BoxFuture<'static, Result<(), CommitError>>;
-
-type Hook = dyn Fn(Moment, &Change) -> Hold + Send + Sync;
-
-/// Lets a commit go on.
-pub(crate) fn go_on() -> Hold {
-    std::future::ready(Ok(())).boxed()
-}
-
-/// The real store with a hand on its commits.
-pub(crate) struct Hooked {
-    store: Arc<dyn Store>,
-    hook: Box<Hook>,
-    /// How many snapshots were kept, and how many bytes of them.
-    pub(crate) snapshots: Mutex<Vec<usize>>,
-}
-
-impl Hooked {
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        hook: impl Fn(Moment, &Change) -> Hold + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        Arc::new(Self { store, hook: Box::new(hook), snapshots: Mutex::default() })
-    }
-}
-
 /// A place where the first commit that comes by waits until the test lets it go.
 pub(crate) struct Gate {
     arrived: Semaphore,
@@ -465,129 +426,5 @@ impl Gate {
 
     pub(crate) fn open(&self) {
         self.open.add_permits(1);
-    }
-}
-
-#[async_trait]
-impl Store for Hooked {
-    fn knowledge(&self) -> &dyn nuncio_engine::knowledge::Knowledge {
-        self.store.knowledge()
-    }
-
-    async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
-        (self.hook)(Moment::Before, &change).await?;
-        let committed = self.store.commit(change.clone()).await;
-        (self.hook)(Moment::After, &change).await?;
-        committed
-    }
-    async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {
-        self.snapshots.lock().unwrap().push(fold.len());
-        self.store.put_snapshot(task, seq, fold).await
-    }
-
-    async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
-        self.store.open(key).await
-    }
-    async fn row(&self, key: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
-        self.store.row(key).await
-    }
-    async fn log(&self, task: TaskNo, after: u64, max: usize) -> Result<Vec<StoredBatch>, StoreError> {
-        self.store.log(task, after, max).await
-    }
-    async fn journal(&self, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
-        self.store.journal(task).await
-    }
-    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
-        self.store.list(query).await
-    }
-    async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
-        self.store.idempotent(owner, key).await
-    }
-    async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
-        self.store.live_children(parent).await
-    }
-    async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
-        self.store.heartbeat(node, until).await
-    }
-    async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError> {
-        self.store.claim(node, now, limit).await
-    }
-    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.store.next_due().await
-    }
-    async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
-        self.store.held(node).await
-    }
-    async fn seqs(&self, tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
-        self.store.seqs(tasks).await
-    }
-    async fn stirred(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
-        self.store.stirred(node).await
-    }
-    fn is_shared(&self) -> bool {
-        self.store.is_shared()
-    }
-    fn news(&self) -> Option<tokio::sync::mpsc::UnboundedReceiver<nuncio_engine::store::News>> {
-        self.store.news()
-    }
-    async fn load(&self) -> Result<Load, StoreError> {
-        self.store.load().await
-    }
-    async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
-        self.store.put_webhook(task, hook, cap).await
-    }
-    async fn webhooks(&self, task: TaskNo) -> Result<Vec<Webhook>, StoreError> {
-        self.store.webhooks(task).await
-    }
-    async fn delete_webhook(&self, task: TaskNo, id: &str) -> Result<bool, StoreError> {
-        self.store.delete_webhook(task, id).await
-    }
-    async fn claim_deliveries(
-        &self,
-        node: NodeId,
-        now: Timestamp,
-        lease: Duration,
-        limit: usize,
-    ) -> Result<Vec<Delivery>, StoreError> {
-        self.store.claim_deliveries(node, now, lease, limit).await
-    }
-    async fn next_delivery_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.store.next_delivery_due().await
-    }
-    async fn settle_delivery(&self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
-        self.store.settle_delivery(task, hook, settled).await
-    }
-    async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-        self.store.dead_letters(limit).await
-    }
-    async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
-        self.store.replay_dead_letters(delivery, now).await
-    }
-    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.store.expire(before, limit).await
-    }
-    async fn create_session(&self, session: Session, limit: usize) -> Result<bool, StoreError> {
-        self.store.create_session(session, limit).await
-    }
-    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
-        self.store.session(id).await
-    }
-    async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError> {
-        self.store.update_session(id, version, body).await
-    }
-    async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError> {
-        self.store.touch_sessions(ids, now).await
-    }
-    async fn delete_session(&self, id: &str) -> Result<bool, StoreError> {
-        self.store.delete_session(id).await
-    }
-    async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.store.expire_sessions(before, limit).await
-    }
-    async fn ready(&self) -> Result<(), StoreError> {
-        self.store.ready().await
-    }
-    async fn close(&self) -> Result<(), StoreError> {
-        self.store.close().await
     }
 }

@@ -15,6 +15,8 @@ use super::{
 
 /// The longest id of a task.
 const ID: usize = 64;
+/// Problems that are said of one plan.
+pub const PROBLEMS: usize = 50;
 
 /// Something that is wrong with a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +57,23 @@ impl Problems {
     }
 
     pub(super) fn add(&mut self, task: Option<&str>, key: impl Into<String>, why: impl Into<String>) {
-        let problem = Problem { task: task.map(str::to_owned), key: key.into(), why: why.into() };
-        if !self.0.contains(&problem) {
-            self.0.push(problem);
+        if self.are_enough() {
+            return;
         }
+        let problem = Problem { task: task.map(str::to_owned), key: key.into(), why: why.into() };
+        if self.0.contains(&problem) {
+            return;
+        }
+        self.0.push(problem);
+        if self.0.len() == PROBLEMS {
+            let why = format!("these are the first {PROBLEMS}; put them right to see what else is wrong");
+            self.0.push(Problem { task: None, key: "problems".into(), why });
+        }
+    }
+
+    /// Whether nothing more is said, so that nothing more needs to be looked for.
+    pub(super) fn are_enough(&self) -> bool {
+        self.0.len() > PROBLEMS
     }
 
     pub(super) fn none(self) -> Result<(), Self> {
@@ -188,7 +203,19 @@ pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut Probl
     }
     let ids = || plan.tasks.iter().map(|task| task.id.as_str());
     for task in &plan.tasks {
+        if task.needs.len() > options.tasks_per_plan {
+            let (most, many) = (options.tasks_per_plan, task.needs.len());
+            problems.add(
+                Some(&task.id),
+                "tasks_per_plan",
+                format!("there are at most {most} tasks to need, not {many}"),
+            );
+            continue;
+        }
         for (n, need) in task.needs.iter().enumerate() {
+            if problems.are_enough() {
+                return;
+            }
             let key = format!("needs[{n}]");
             if *need == task.id {
                 problems.add(Some(&task.id), key, "a task cannot need itself");
@@ -203,11 +230,15 @@ pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut Probl
         let path: Vec<&str> = circle.iter().map(|n| plan.tasks[*n].id.as_str()).collect();
         problems.add(Some(path[0]), "needs", format!("these need each other: {}", path.join(" -> ")));
     }
+    let before = graph.before();
     for (n, task) in plan.tasks.iter().enumerate() {
         for (key, text) in texts(task) {
             for reference in read(&text, Some(&task.id), &key, problems) {
+                if problems.are_enough() {
+                    return;
+                }
                 let Some(id) = reference.task() else { continue };
-                match plan.tasks.iter().position(|other| other.id == id) {
+                match seen.get(id).copied() {
                     None => {
                         let hint = hint(id, ids());
                         problems.add(
@@ -216,7 +247,7 @@ pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut Probl
                             format!("{reference}: there is no task {id:?}{hint}"),
                         );
                     }
-                    Some(other) if !graph.comes_before(other, n) => problems.add(
+                    Some(other) if !before.is_before(other, n) => problems.add(
                         Some(&task.id),
                         &key,
                         format!("{reference}: {id:?} is not done before this task; add it to needs"),
@@ -293,8 +324,13 @@ fn nth(n: usize) -> String {
 
 /// The known name that is nearest to another, if one is near.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // What is longer is no slip, and would take its time.
+    if name.len() > ID {
+        return None;
+    }
     let lower = name.to_lowercase();
-    let by_distance = known.map(|known| (distance(&lower, &known.to_lowercase()), known));
+    let by_distance =
+        known.filter(|known| known.len() <= ID).map(|known| (distance(&lower, &known.to_lowercase()), known));
     let (distance, nearest) = by_distance.min()?;
     let contained = nearest.len() >= 3 && (lower.contains(nearest) || nearest.contains(&lower));
     (distance <= 2.max(name.chars().count() / 3) || (contained && lower.len() >= 3)).then_some(nearest)

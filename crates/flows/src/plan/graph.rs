@@ -11,6 +11,20 @@ pub struct Graph {
     dependents: Vec<Vec<usize>>,
 }
 
+/// What is done before what: for each task a set of others.
+#[derive(Debug, Clone)]
+pub struct Before {
+    sets: Vec<Vec<u64>>,
+    ordered: Vec<bool>,
+}
+
+impl Before {
+    /// Whether a task is done before another. Of one in a circle, or after one, that cannot be told: it counts as if.
+    pub fn is_before(&self, task: usize, other: usize) -> bool {
+        !self.ordered[other] || self.sets[other][task / 64] & (1 << (task % 64)) != 0
+    }
+}
+
 impl Graph {
     /// The graph of a plan.
     pub fn of(plan: &Plan) -> Self {
@@ -99,20 +113,21 @@ impl Graph {
         levels
     }
 
-    /// Whether a task is done before another, directly or not.
-    pub fn comes_before(&self, task: usize, other: usize) -> bool {
-        let (mut seen, mut open) = (vec![false; self.len()], vec![other]);
-        while let Some(n) = open.pop() {
+    /// What is done before what, directly or not.
+    pub fn before(&self) -> Before {
+        let mut sets = vec![vec![0_u64; self.len().div_ceil(64)]; self.len()];
+        let mut ordered = vec![false; self.len()];
+        for n in self.order() {
+            let mut own = std::mem::take(&mut sets[n]);
             for need in &self.needs[n] {
-                if *need == task {
-                    return true;
-                }
-                if !std::mem::replace(&mut seen[*need], true) {
-                    open.push(*need);
+                own[need / 64] |= 1 << (need % 64);
+                for (bits, theirs) in own.iter_mut().zip(&sets[*need]) {
+                    *bits |= theirs;
                 }
             }
+            (sets[n], ordered[n]) = (own, true);
         }
-        false
+        Before { sets, ordered }
     }
 
     /// The longest way through, where each task takes that long; and how long it is.

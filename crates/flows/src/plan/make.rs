@@ -152,7 +152,7 @@ fn task(id: &str, clause: &Clause, needs: Vec<String>, best: &fit::Fit, roster: 
     };
     let mut text = clause.text.clone();
     for need in &needs {
-        let _ = write!(text, "\n\n{{{{ tasks.{need}.text }}}}");
+        let _ = write!(text, "\n\nWhat came of {need}:\n{{{{ tasks.{need}.text }}}}");
     }
     Planned {
         id: id.to_owned(),

@@ -85,8 +85,11 @@ impl Agent for Orchestrator {
             Err(problems) => return Ok(Outcome::failed(problems.to_string())),
         };
         if only_make {
-            let file = Chunk::parts(PLAN, vec![Part::text(plan.to_toml()), Part::data(plan.to_value())]);
-            cx.artifact(file.named("Plan").last()).await?;
+            let file = plan.to_toml();
+            // As the tool says it that makes plans by rules.
+            let made = json!({ "plan": plan.to_value(), "file": file, "matches": [] });
+            let parts = vec![Part::text(file), Part::data(made)];
+            cx.artifact(Chunk::parts(PLAN, parts).named("Plan").last()).await?;
             return Ok(Outcome::said(format!("The plan has {} tasks.", plan.tasks.len())));
         }
         let running = Running::new(&self.core, &cx, &plan, &begun);
@@ -320,10 +323,15 @@ async fn ask_model(
     cx: &TaskContext,
     prompt: String,
 ) -> Result<Result<(String, String), String>, AgentError> {
-    if let Some(options) = &core.options.model {
-        let name = options.name.clone();
+    let configured = core.options.model.as_ref();
+    // Kept, because the configuration may be another one after a restart.
+    let named = cx.step("which model", async |_| Ok(configured.map(|options| options.name.clone()))).await?;
+    if let Some(name) = named {
         let said: Result<String, String> = cx
             .step("model", async |_| {
+                let Some(options) = configured else {
+                    return Ok(Err(format!("the model {name} is not configured any more")));
+                };
                 let model = Model::new(options).map_err(|error| error.to_string());
                 Ok(match model {
                     Ok(model) => model.complete(None, &prompt, MODEL_TOKENS).await.map_err(|e| e.to_string()),

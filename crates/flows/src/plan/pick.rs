@@ -77,8 +77,9 @@ pub(crate) fn pick(
         found =
             roster.meant(target).into_iter().find(|agent| is_well(agent)).map(|agent| (agent.to_owned(), n));
     }
-    // Whoever failed by their own word has no stand-in but those that the plan names.
-    if found.is_none() && tried.from == 0 {
+    // Whoever failed by their own word has no stand-in but those that the plan names. And whoever is meant by a skill
+    // is everybody who has it with all tags that were asked for.
+    if found.is_none() && tried.from == 0 && matches!(task.by, Target::Agent(_)) {
         let alike = |profile: &&std::sync::Arc<nuncio_engine::Profile>| {
             profile.skills.iter().any(|skill| skills.contains(&skill.id))
         };
@@ -88,12 +89,15 @@ pub(crate) fn pick(
     Picked { at, agent: found, passed_over }
 }
 
-/// The skills of those whom a task means.
+/// The skills of the agent that a task means by its name.
 pub(crate) fn skills_of(task: &Planned, roster: &Roster) -> BTreeSet<String> {
-    let meant = roster.meant(&task.by);
-    let own = meant.into_iter().filter_map(|name| roster.get(name)).flat_map(|profile| &profile.skills);
     match &task.by {
-        Target::Skill { skill, .. } => BTreeSet::from([skill.clone()]),
-        Target::Agent(_) => own.map(|skill| skill.id.clone()).collect(),
+        Target::Skill { .. } => BTreeSet::new(),
+        Target::Agent(name) => roster
+            .get(name)
+            .into_iter()
+            .flat_map(|profile| &profile.skills)
+            .map(|skill| skill.id.clone())
+            .collect(),
     }
 }

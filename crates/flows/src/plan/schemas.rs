@@ -69,6 +69,20 @@ pub(super) fn named() -> Value {
     object(&json!({ "planId": { "type": "string", "minLength": 1, "maxLength": 256 } }), &["planId"])
 }
 
+pub(super) fn looked_at() -> Value {
+    object(
+        &json!({
+            "planId": { "type": "string", "minLength": 1, "maxLength": 256 },
+            "results": {
+                "type": "array",
+                "items": { "type": "string", "maxLength": 64 },
+                "description": "Tasks of the plan whose results are wanted, as far as they are done.",
+            },
+        }),
+        &["planId"],
+    )
+}
+
 pub(super) fn list() -> Value {
     object(
         &json!({
@@ -166,6 +180,11 @@ pub(super) fn status() -> Value {
             "total": { "type": "integer", "minimum": 0 },
             "result": { "type": ["string", "null"], "description": "What the plan came to, in words." },
             "provenance": { "type": ["object", "null"], "description": "Where each part of it came from." },
+            "results": {
+                "type": "object",
+                "additionalProperties": { "type": "string" },
+                "description": "What the tasks came to that were asked for, in words.",
+            },
         }),
         &["planId", "state", "name", "message", "plan", "parts", "over", "total", "result", "provenance"],
     )

@@ -1,17 +1,17 @@
 //! The tools: a plan is made, checked, drawn and run, and what runs is looked at, listed and canceled. Running one is
 //! handed over to the orchestrator, so the caller gets its task.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use nuncio_engine::{
     Action, Content, Engine, Kind, List, Message, Surface, Task, TaskUse,
     guard::Access,
     surface::{HandlerError, Request, Said, ShapeError, ToolOutput, ToolProfile, tool},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
-    AGENT, Core, RESULT,
+    AGENT, Core, PART, RESULT,
     check::{Problems, Roster},
     draw::{Drawing, draw},
     file::Plan,
@@ -90,7 +90,7 @@ pub(super) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) -> R
                 "plan_status",
                 "Where a plan stands: each of its tasks, who does it, and what it came to."
             )
-            .input(schemas::named())
+            .input(schemas::looked_at())
             .output(schemas::status())
         ),
         status
@@ -231,7 +231,8 @@ impl Desk {
             Content::Data(value) => Some(value),
             _ => None,
         });
-        let said = json!({
+        let wanted = request.arguments.get("results").and_then(Value::as_array);
+        let mut said = json!({
             "planId": task.origin.public_id(),
             "state": state_name(&task),
             "name": status.as_ref().map(|status| &status.plan.name),
@@ -243,6 +244,10 @@ impl Desk {
             "result": parts().find_map(nuncio_engine::Part::as_text),
             "provenance": data,
         });
+        if let Some(wanted) = wanted {
+            let wanted: HashSet<&str> = wanted.iter().filter_map(Value::as_str).collect();
+            said["results"] = results(&task, &wanted);
+        }
         let text = format!(
             "Plan {} is {}: {} of {} subtasks are over.",
             said["planId"], said["state"], said["over"], said["total"]
@@ -292,6 +297,17 @@ impl Desk {
             false => Err(nuncio_engine::Error::NoSuchTask(id.to_owned()).into()),
         }
     }
+}
+
+/// What these subtasks came to, in words, as far as they are done.
+fn results(task: &Task, wanted: &HashSet<&str>) -> Value {
+    let mut results = Map::new();
+    for artifact in &task.artifacts {
+        let Some(id) = artifact.id.strip_prefix(PART).filter(|id| wanted.contains(id)) else { continue };
+        let texts: Vec<&str> = artifact.parts.iter().filter_map(nuncio_engine::Part::as_text).collect();
+        results.insert(id.to_owned(), texts.join("\n").into());
+    }
+    results.into()
 }
 
 fn state_name(task: &Task) -> String {

@@ -1,7 +1,6 @@
 //! Plans: the file, how it is made and drawn, and how it is run.
 
 mod crash;
-mod cut;
 mod failing;
 mod file;
 mod making;

@@ -240,11 +240,15 @@ fn version(text: &str) -> Result<Dialect, String> {
     }
 }
 
-/// The headers, with the trace that the caller takes part in, as the environment names it.
+/// The trace that the caller takes part in, as the environment names it.
+pub(crate) fn given_trace() -> Option<String> {
+    std::env::var("TRACEPARENT").ok().filter(|trace| trace::parse(trace).is_some())
+}
+
+/// The headers, with the trace that the caller takes part in.
 fn with_trace(mut parameters: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, HeaderValue)> {
     let name = HeaderName::from_static("traceparent");
-    let given = std::env::var("TRACEPARENT").ok().filter(|trace| trace::parse(trace).is_some());
-    if let Some(value) = given.and_then(|trace| HeaderValue::try_from(trace).ok())
+    if let Some(value) = given_trace().and_then(|trace| HeaderValue::try_from(trace).ok())
         && !parameters.iter().any(|(given, _)| *given == name)
     {
         parameters.push((name, value));

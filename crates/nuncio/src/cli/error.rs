@@ -17,6 +17,7 @@ use super::{
     connection::{Origin, Target},
     output::Format,
     program,
+    text::plain,
 };
 use crate::{
     config::{ConfigError, Source},
@@ -124,9 +125,9 @@ impl CliError {
             let line = serde_json::json!({ "error": &envelope });
             let _ = writeln!(io::stdout(), "{line}");
         } else {
-            let _ = writeln!(io::stderr(), "Error: {}", envelope.message);
+            let _ = writeln!(io::stderr(), "Error: {}", plain(&envelope.message));
             if let Some(hint) = &envelope.hint {
-                let _ = writeln!(io::stderr(), "Hint: {hint}");
+                let _ = writeln!(io::stderr(), "Hint: {}", plain(hint));
             }
         }
         ExitCode::from(envelope.exit)

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, value::RawValue};
 
-use super::error::CliError;
+use super::{error::CliError, text::plain};
 
 /// How a command speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -70,5 +70,5 @@ pub(crate) fn text(text: &str) -> Result<(), CliError> {
 
 /// Says something beside the output.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", plain(text));
 }

@@ -20,7 +20,7 @@ use tokio::{net::TcpStream, time::Instant};
 use url::Url;
 
 use super::{
-    connection::{Origin, Target},
+    connection::{Origin, Target, given_trace},
     error::{CliError, Seen},
     output::{self, Format, note},
     serve::server,
@@ -112,7 +112,11 @@ impl ServerFlags {
             }
             None => local(self.data).await?,
         };
-        let options = ToolOptions { bearer: self.bearer.or(place.bearer), ..ToolOptions::default() };
+        let options = ToolOptions {
+            bearer: self.bearer.or(place.bearer),
+            trace: given_trace(),
+            ..ToolOptions::default()
+        };
         let target = place.target;
         let tools = ToolClient::new(&format!("{}/mcp", place.url), options)
             .map_err(|error| CliError::Tool { error: Box::new(error), target: target.clone() })?;

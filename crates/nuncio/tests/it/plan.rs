@@ -96,7 +96,7 @@ fn the_examples_run_as_they_are_written() {
     assert!(ended["result"].as_str().unwrap().contains("3 steps are done; the other was failed."), "{ended}");
 
     // Nobody is at a terminal: what is asked is shown, and how to go on.
-    let ran = world.run(&["run", &example("trip.toml"), "-o", "json"]).exits(0);
+    let ran = world.run(&["run", &example("trip.toml"), "-o", "json"]).exits(1);
     let asked = ran.json();
     let (id, question) = (asked["planId"].as_str().unwrap(), &asked["questions"][0]);
     assert!(question["params"]["message"].as_str().unwrap().contains("trip to Lisbon"), "{asked}");
@@ -112,6 +112,9 @@ fn the_examples_run_as_they_are_written() {
 fn a_plan_is_made_looked_at_and_run_by_commands() {
     let world = World::new("5ms");
     let request = "Research agent protocols and research SQLite, then echo the results";
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    assert!(readme.contains(&format!("nuncio plan make {request:?}")), "the README's plan is run here");
     let made = world.run(&["make", request]).exits(0);
     assert!(
         made.stdout.contains("[[tasks]]") && made.stdout.contains("research_agent fits by 0."),
@@ -158,6 +161,51 @@ fn a_plan_is_made_looked_at_and_run_by_commands() {
     assert_eq!(listed["total"], 3, "{listed}");
     let help = world.run(&["run", "--help"]).exits(0);
     assert!(help.stdout.contains("--attach <ID>"), "{}", help.stdout);
+}
+
+#[test]
+fn what_a_task_comes_to_is_shown_while_others_go_on() {
+    let world = World::new("60ms");
+    let plan = json!({
+        "name": "\u{1b}[2Jtwo",
+        "tasks": [
+            { "id": "say", "agent": "echo", "input": "something\u{1b}[31m early" },
+            { "id": "steps", "needs": ["say"], "agent": "long_running_agent", "input": { "data": { "steps": 12 } } },
+        ],
+    });
+    world.file("two.json", &plan.to_string());
+    let ran = world.run(&["run", "two.json"]).exits(0);
+    let early = ran.stderr.find("-- say, from echo:\nsomething\u{fffd}[31m early\n");
+    assert!(early.is_some() && early < ran.stderr.find("steps done"), "{}", ran.stderr);
+    let drawn = world.run(&["show", "two.json"]).exits(0);
+    world.file("bad.json", &json!({ "tasks": [{ "id": "a", "agent": "\u{1b}[2J" }] }).to_string());
+    let bad = world.run(&["run", "bad.json"]).exits(1);
+    assert!(bad.stderr.contains("there is no agent"), "{}", bad.stderr);
+    let obeys = |text: &str| text.contains(|c: char| c.is_control() && c != '\n' && c != '\t');
+    for said in [&ran.stdout, &ran.stderr, &drawn.stdout, &bad.stderr] {
+        assert!(!obeys(said), "a terminal would obey it: {said:?}");
+    }
+}
+
+#[test]
+fn an_agent_makes_a_plan_whose_file_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = "Answer as JSON:\n{\"a\": 1}\nand nothing else";
+    let plan = json!({ "tasks": [{ "id": "a", "agent": "echo", "input": input }] });
+    let says = json!({ "type": "done", "text": plan.to_string() }).to_string();
+    let config = dir.path().join("nuncio.toml");
+    let agent = json!({
+        "name": "planner", "kind": "process", "command": ["sh", "-c", "read line; printf '%s\\n' \"$SAYS\""],
+        "env": { "SAYS": says },
+    });
+    std::fs::write(&config, toml::to_string(&json!({ "agent": [agent] })).unwrap()).unwrap();
+    let server = ServerProcess::start(&dir.path().join("data"), &["--config", config.to_str().unwrap()]);
+    let world = World { server, dir };
+    let made = world.run(&["make", "whatever", "--by", "planner", "--to", "made.toml"]).exits(0);
+    assert!(made.stderr.contains("wrote made.toml"), "{}", made.stderr);
+    let ran = world.run(&["run", "made.toml"]).exits(0);
+    assert!(ran.stdout.contains(input), "{}", ran.stdout);
+    world.run(&["make", "whatever", "--by", "planer"]).exits(1);
 }
 
 #[test]

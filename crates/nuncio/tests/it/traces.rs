@@ -10,7 +10,11 @@ use std::{
 use axum::{Router, extract::State, http::HeaderMap, routing::post};
 use serde_json::{Value, json};
 
-use crate::{http, server_process::ServerProcess};
+use crate::{
+    command::{nuncio_in, run},
+    http,
+    server_process::ServerProcess,
+};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const ASKER: &str = "b7ad6b7169203331";
@@ -113,4 +117,23 @@ fn one_trace_from_the_request_over_a_kill_to_the_webhook() {
     for hook in arrived.hooks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         assert!(known.contains(hook), "{hook} is not among {known:?}");
     }
+}
+
+#[test]
+fn a_plan_and_its_tasks_take_part_in_the_trace_of_the_command() {
+    let (collector, arrived) = listen();
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!("[otlp]\nendpoint = \"{collector}\"\ninterval = \"20ms\"\n");
+    std::fs::write(dir.path().join("nuncio.toml"), config).unwrap();
+    std::fs::write(dir.path().join("plan.toml"), "[[tasks]]\nid = \"a\"\nagent = \"echo\"\n").unwrap();
+    let _server = ServerProcess::start(&dir.path().join("data"), &[]);
+    let mut command = nuncio_in(dir.path());
+    command.args(["plan", "--data", "data", "run", "plan.toml"]);
+    run(command.env("TRACEPARENT", format!("00-{TRACE}-{ASKER}-01"))).exits(0);
+    arrived.until("both tasks", |arrived| {
+        !arrived.named("task orchestrator").is_empty() && !arrived.named("task echo").is_empty()
+    });
+    let (plan, part) = (arrived.named("task orchestrator").remove(0), arrived.named("task echo").remove(0));
+    assert_eq!((&plan["traceId"], &plan["parentSpanId"]), (&json!(TRACE), &json!(ASKER)));
+    assert_eq!(part["traceId"], json!(TRACE), "{part}");
 }

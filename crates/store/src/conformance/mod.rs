@@ -17,6 +17,7 @@ mod commit;
 mod contention;
 mod expiry;
 mod guards;
+mod hooked;
 mod knowledge_audit;
 mod knowledge_memory;
 mod knowledge_records;
@@ -38,6 +39,7 @@ pub use self::{
     expiry::{expiry_frees_the_names, expiry_takes_all_of_what_ended},
     guards::{a_full_log_refuses, a_refused_change_writes_nothing, create_refuses_what_exists},
     guards::{runner_guard_fences, unknown_tasks_are_gone, version_guard_notices_every_change},
+    hooked::{Cut, Hold, Hooked, Moment, go_on},
     knowledge_audit::{audit_lines_of_many_are_all_kept, the_audit_is_read_backwards, usage_adds_up},
     knowledge_memory::{
         an_entry_changes_under_its_version, an_entry_reads_back_whole, counts_are_exact_under_contention,

@@ -1,8 +1,9 @@
 //! One subtask of a plan at work: its input is put together, somebody is picked for it, called, called again or passed
 //! over, until it is done or given up.
 
-use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, atomic::Ordering};
 
+use futures_util::future::BoxFuture;
 use nuncio_engine::{
     AgentError, CallEnd, Called, Chunk, Message, Part, Role, State, Task, clock::Timestamp, context::Branch,
 };
@@ -48,7 +49,7 @@ struct Failure {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It was not begun: nobody was there.
+    /// Nobody is there.
     Unreachable,
     /// It may go better the next time.
     Failed,
@@ -57,6 +58,9 @@ enum Kind {
     /// Nobody is to try it again.
     Final,
 }
+
+/// Why a try was given up, once that is kept.
+type GivenUp = OnceLock<Result<Option<String>, AgentError>>;
 
 /// Whether somebody whose try failed is down. Kept, so that a restart thinks the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -165,7 +169,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
                 continue;
             };
             in_a_row = if self.seen.agent.as_deref() == Some(&agent) { in_a_row + 1 } else { 1 };
-            let failure = match self.attempt(&agent, input, picked.at).await? {
+            let failure = match self.attempt(&agent, input, picked.at, &tried).await? {
                 Ok(task) => return Ok(Ok(task)),
                 Err(failure) => failure,
             };
@@ -198,8 +202,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
     async fn pick(&self, tried: &Tried) -> Result<Picked, AgentError> {
         let running = self.running;
         let (core, engine) = (running.core, running.cx.engine());
-        let none = std::collections::BTreeSet::new();
-        let skills = running.begun.skills.get(&self.task.id).unwrap_or(&none);
+        let skills = self.skills();
         // Whoever is picked is called next, and the call waits until that is kept.
         self.branch
             .step_unwaited("pick", async |_| {
@@ -215,13 +218,16 @@ impl<'a, 'r> Subtask<'a, 'r> {
         agent: &str,
         input: &Message,
         at: Timestamp,
+        tried: &Tried,
     ) -> Result<Result<Task, Failure>, AgentError> {
         self.seen.agent = Some(agent.to_owned());
         self.seen.attempts += 1;
         self.say(PartState::Working, None, None).await?;
         let own = self.task.timeout.map(|timeout| at.after(timeout));
         let until = [own, self.running.until].into_iter().flatten().min();
-        let Called { end, replayed } = self.branch.call_until(agent, input.clone(), until).await?;
+        let given_up = GivenUp::default();
+        let gone = self.give_up(agent, tried, &given_up);
+        let Called { end, replayed } = self.branch.call_unless(agent, input.clone(), until, gone).await?;
         let report = |outcome| {
             if !replayed {
                 self.running.core.registry.report(agent, outcome);
@@ -237,9 +243,10 @@ impl<'a, 'r> Subtask<'a, 'r> {
                         Ok(Ok(task))
                     }
                     State::Rejected => failed(Kind::Rejected, format!("rejected: {}", words(&task))),
-                    State::Canceled => {
-                        failed(Kind::Final, format!("its task was canceled: {}", words(&task)))
-                    }
+                    State::Canceled => match self.why_given_up(given_up).await? {
+                        Some(why) => failed(Kind::Unreachable, why),
+                        None => failed(Kind::Final, format!("its task was canceled: {}", words(&task))),
+                    },
                     _ if task.is_unreachable() => {
                         let why = words(&task);
                         report(Err(&why));
@@ -258,6 +265,56 @@ impl<'a, 'r> Subtask<'a, 'r> {
             }
             CallEnd::Refused(why) => failed(Kind::Rejected, why),
         }
+    }
+
+    /// Comes when the registry gives up an agent that is at work, and somebody else could do it. That is kept before
+    /// the agent's task is canceled.
+    async fn give_up<'s>(&'s self, agent: &str, tried: &Tried, given_up: &'s GivenUp) -> BoxFuture<'s, ()> {
+        let registry = &self.running.core.registry;
+        let mut news = registry.news();
+        let why = loop {
+            if let Some(why) = registry.given_up(agent)
+                && self.has_another(agent, tried, &why)
+            {
+                break why;
+            }
+            if news.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        };
+        Box::pin(async move {
+            let kept = self.aside().step("give up", async |_| Ok(Some(why))).await;
+            // There is one such call a try.
+            let _ = given_up.set(kept);
+        })
+    }
+
+    /// Why the last try was given up, if it was: now, or before a restart.
+    async fn why_given_up(&self, given_up: GivenUp) -> Result<Option<String>, AgentError> {
+        match given_up.into_inner() {
+            Some(kept) => kept,
+            None => self.aside().step("give up", async |_| Ok(None)).await,
+        }
+    }
+
+    /// The line beside that of a try, which is occupied by its call.
+    fn aside(&self) -> Branch {
+        self.branch.branch(&format!("try {}", self.seen.attempts))
+    }
+
+    /// Whether there is somebody else for it.
+    fn has_another(&self, agent: &str, tried: &Tried, why: &str) -> bool {
+        let running = self.running;
+        let mut without = Tried { again: None, ..tried.clone() };
+        without.down.push(PassedOver { agent: agent.to_owned(), why: why.to_owned() });
+        let (roster, at) = (Roster::of(&running.cx.engine()), running.cx.engine().clock().now());
+        pick::pick(self.task, &without, self.skills(), &roster, &running.core.registry, at).agent.is_some()
+    }
+
+    /// What those could do who were meant.
+    fn skills(&self) -> &std::collections::BTreeSet<String> {
+        static NONE: std::collections::BTreeSet<String> = std::collections::BTreeSet::new();
+        self.running.begun.skills.get(&self.task.id).unwrap_or(&NONE)
     }
 
     /// Whether an agent whose try failed is down: by its own word, because it is gone, or by a look at it now.

@@ -1,18 +1,13 @@
 //! The process dies after every commit of a plan in turn. Each time the plan is completed, nothing that was finished is
 //! done again, and what it came to is the same to the byte.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use nuncio_engine::{AgentError, Outcome, Part, State, Task, TaskContext};
+use nuncio_store::conformance::Cut;
 use tokio::runtime::Runtime;
 
-use super::{
-    cut::CutStore,
-    world::{Counts, Server, World, completed, does, part, result, sleeper},
-};
+use super::world::{Counts, Health, Server, World, completed, does, elsewhere, part, result, sleeper, until};
 
 /// Ten tasks with everything in it: parallel parts, a retry, somebody who is down, a fallback, an optional failure.
 const PLAN: &str = r#"
@@ -96,7 +91,7 @@ struct Life {
 }
 
 impl Life {
-    fn begin(world: &World, commits: Option<u64>) -> (Self, Option<Arc<CutStore>>) {
+    fn begin(world: &World, commits: Option<u64>) -> (Self, Option<Arc<Cut>>) {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (server, cut) = runtime.block_on(async {
@@ -104,8 +99,8 @@ impl Life {
             match commits {
                 None => (world.serve_on(store).await, None),
                 Some(commits) => {
-                    let cut = CutStore::new(store, commits);
-                    (world.serve_on(cut.clone()).await, Some(cut))
+                    let cut = Cut::after(commits);
+                    (world.serve_on(cut.on(store)).await, Some(cut))
                 }
             }
         });
@@ -166,7 +161,7 @@ fn a_plan_survives_a_death_after_every_commit() {
     assert!(expected.contains("Not done: rejected: never"), "{expected}");
     assert_eq!(check(&life, &task, &expected), TASKS);
     // So many commits in a run without a death; one more or less by how they fall together.
-    let commits = cut.unwrap().commits.load(Ordering::SeqCst);
+    let commits = cut.unwrap().commits();
     life.die();
     assert!(commits > 20, "{commits}");
 
@@ -179,14 +174,14 @@ fn a_plan_survives_a_death_after_every_commit() {
         let begun = life.runtime.block_on(async {
             tokio::select! {
                 task = life.server.begin(Part::text(PLAN)) => Some(task),
-                () = cut.cut.notified() => None,
+                () = cut.dead() => None,
             }
         });
         let died = life.runtime.block_on(async {
             let Some(task) = &begun else { return true };
             tokio::select! {
                 biased;
-                () = cut.cut.notified() => true,
+                () = cut.dead() => true,
                 _ = life.server.ended(task) => false,
             }
         });
@@ -214,5 +209,81 @@ fn a_plan_survives_a_death_after_every_commit() {
     assert!(deaths as u64 >= commits * 3 / 4, "{deaths} of {commits}");
     println!(
         "a plan of 10 subtasks: {deaths} deaths, one after each of {commits} commits, same synthesis each time"
+    );
+}
+
+/// One agent elsewhere hangs until it is given up for another; after a death it is well again.
+#[test]
+fn whoever_was_given_up_before_a_death_or_not_the_plan_is_completed() {
+    const PLAN: &str = "[[tasks]]\nid = \"t\"\nagent = \"far\"\ninput = { data = { id = \"t\" } }\n";
+    let (mut deaths, mut n, mut by) = (0, 0, BTreeSet::new());
+    loop {
+        n += 1;
+        let (counts, health) = (Counts::default(), Arc::new(Health::default()));
+        let far = {
+            let health = Arc::clone(&health);
+            elsewhere("far", "work", &health.clone(), move |cx: TaskContext| {
+                let health = Arc::clone(&health);
+                async move {
+                    if health.is_well() {
+                        return Ok(Outcome::said("t is done"));
+                    }
+                    cx.canceled().await;
+                    Err(AgentError::Canceled)
+                }
+            })
+        };
+        let world = World::new(vec![far, sleeper("near", "work", &counts)]);
+        health.ill("away");
+        let (life, cut) = Life::begin(&world, Some(n));
+        let cut = cut.unwrap();
+        let (begun, died) = life.runtime.block_on(async {
+            let server = &life.server;
+            let begun = tokio::select! {
+                task = server.begin(Part::text(PLAN)) => task,
+                () = cut.dead() => return (None, true),
+            };
+            let gives_up = async {
+                until("it is called", async || (!server.tasks("far").await.is_empty()).then_some(())).await;
+                until("it is given up", async || {
+                    server.registry.look("far").await;
+                    server.registry.given_up("far")
+                })
+                .await;
+                server.ended(&begun).await;
+            };
+            let died = tokio::select! {
+                biased;
+                () = cut.dead() => true,
+                () = gives_up => false,
+            };
+            (Some(begun), died)
+        });
+        life.die();
+        if !died {
+            break;
+        }
+        deaths += 1;
+        health.well();
+        let (life, _) = Life::begin(&world, None);
+        let task = match begun {
+            Some(task) => task,
+            None => life.runtime.block_on(life.server.tasks("orchestrator")).remove(0),
+        };
+        let ended = life.runtime.block_on(life.server.ended(&task));
+        completed(&ended);
+        let found = part(&ended, "t");
+        assert_eq!(
+            result(&ended),
+            format!("## t\n\nt is done\n\n_from agent {}_\n", found["agent"].as_str().unwrap())
+        );
+        by.insert(found["agent"].as_str().unwrap().to_owned());
+        life.die();
+    }
+    assert!(deaths > 6, "{deaths}");
+    assert_eq!(
+        by.into_iter().collect::<Vec<_>>(),
+        ["far", "near"],
+        "given up before some deaths, and not before others"
     );
 }

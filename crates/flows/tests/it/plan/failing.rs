@@ -244,3 +244,87 @@ async fn agents_come_and_go_while_it_is_looked_at_them() {
     assert!(registry.agent("far").is_none() && registry.probe("far").await.is_none());
     until("the one who is here is well", async || registry.agent("here").filter(|here| here.healthy)).await;
 }
+
+/// An agent elsewhere that is at work until it is told to stop.
+fn hanging(name: &str, health: &Arc<Health>, counts: &Counts) -> Arc<Does> {
+    let counts = counts.clone();
+    elsewhere(name, "sums", health, move |cx: TaskContext| {
+        let counts = counts.clone();
+        async move {
+            let _in = counts.enter("hanging");
+            cx.canceled().await;
+            Err(AgentError::Canceled)
+        }
+    })
+}
+
+/// The registry looks at somebody until it gives them up.
+async fn give_up(registry: &Arc<nuncio_flows::registry::Registry>, name: &str) {
+    until("its breaker is open", async || {
+        registry.look(name).await;
+        registry.given_up(name)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_given_up_while_at_work_is_replaced_at_once() {
+    let (counts, health) = (Counts::default(), Arc::new(Health::default()));
+    let server = World::new(vec![hanging("far", &health, &counts), sleeper("near", "sums", &counts)]);
+    let server = server.serve().await;
+    let plan = server.plan(&task("agent = \"far\"")).await;
+    until("it is at work", async || (counts.of("hanging") == 1).then_some(())).await;
+    health.ill("connection refused");
+    server.registry.look("far").await;
+    assert_eq!(server.registry.down("far").as_deref(), Some("connection refused"));
+    assert_eq!(counts.now(), 1, "one bad look is no reason to give up what is under way");
+    give_up(&server.registry, "far").await;
+    let ended = server.ended(&plan).await;
+    completed(&ended);
+    let found = part(&ended, "t");
+    assert_eq!((found["agent"].as_str(), found["attempts"].as_u64()), (Some("near"), Some(2)));
+    assert_eq!(found["reroutedFrom"][0]["agent"], "far");
+    assert_eq!(found["reroutedFrom"][0]["why"], "connection refused");
+    assert_eq!(server.tasks("far").await[0].state, State::Canceled);
+    assert_eq!(counts.now(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_given_up_where_nobody_else_could_do_it_and_a_cancel_is_one() {
+    let (counts, health) = (Counts::default(), Arc::new(Health::default()));
+    let world = World::new(vec![hanging("far", &health, &counts), sleeper("other", "else", &counts)]);
+    let server = world.serve().await;
+    let plan = server.plan(&task("agent = \"far\"")).await;
+    until("it is at work", async || (counts.of("hanging") == 1).then_some(())).await;
+    health.ill("connection refused");
+    give_up(&server.registry, "far").await;
+    assert_eq!((counts.now(), server.get(&plan).await.state), (1, State::Working));
+    // Somebody cancels its task by hand: that is no reason to ask another.
+    let child = server.tasks("far").await[0].origin.id.to_string();
+    server.engine.cancel(&server.caller, &child).await.unwrap();
+    let ended = server.ended(&plan).await;
+    assert_eq!(ended.state, State::Failed);
+    assert!(
+        said(&ended).starts_with("plan was not completed.\n- t (far): its task was canceled"),
+        "{}",
+        said(&ended)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tags_that_are_asked_for_hold_when_somebody_is_down() {
+    let (counts, health) = (Counts::default(), Arc::new(Health::default()));
+    let inside = elsewhere("inside", "sums", &health, async |_| Ok(Outcome::said("from inside")));
+    let inside = Arc::new(Arc::into_inner(inside).unwrap().tagged("on-premise"));
+    let server = World::new(vec![inside, sleeper("cloud", "sums", &counts)]).serve().await;
+    health.ill("connection refused");
+    server.registry.probe("inside").await.unwrap();
+    let ended = server.run(&task("skill = \"sums\"\ntags = [\"on-premise\"]")).await;
+    assert_eq!(
+        said(&ended),
+        "plan was not completed.\n- t: nobody is left who could do it (inside: connection refused)"
+    );
+    assert_eq!(counts.all().len(), 0, "nothing went elsewhere");
+    let ended = server.run(&task("skill = \"sums\"")).await;
+    assert_eq!(part(&ended, "t")["agent"], "cloud", "where it does not matter, anybody will do");
+}

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use nuncio_engine::{Profile, Skill};
-use nuncio_flows::plan::{Drawing, Graph, Plan, PlanOptions, Roster, Synthesis, Target, draw, in_words};
+use nuncio_flows::plan::{
+    Drawing, Graph, PROBLEMS, Plan, PlanOptions, Roster, Synthesis, Target, draw, in_words,
+};
 use serde_json::json;
 
 fn parse(text: &str) -> Result<Plan, Vec<String>> {
@@ -229,7 +231,8 @@ fn the_graph_knows_order_levels_and_the_longest_way() {
     assert_eq!(graph.order(), [3, 1, 2, 0]);
     assert_eq!(graph.levels(), [2, 1, 1, 0]);
     assert_eq!(graph.critical_path(|n| if n == 2 { 5.0 } else { 1.0 }), (vec![3, 2, 0], 7.0));
-    assert!(graph.comes_before(3, 0) && !graph.comes_before(0, 3) && !graph.comes_before(1, 2));
+    let before = graph.before();
+    assert!(before.is_before(3, 0) && !before.is_before(0, 3) && !before.is_before(1, 2));
     assert_eq!(graph.circle(), None);
 }
 
@@ -262,4 +265,36 @@ fn times_are_written_as_they_are_read() {
         let text = format!("[budget]\ntime = \"{words}\"\n[[tasks]]\nid = \"a\"\nagent = \"w\"\n");
         assert_eq!(parse(&text).unwrap().budget.time, Some(Duration::from_millis(time)));
     }
+}
+
+#[test]
+fn a_plan_that_is_wrong_all_over_is_refused_soon_and_in_few_words() {
+    let begun = std::time::Instant::now();
+    let needs: Vec<String> = (0..150_000).map(|n| format!("x{n}")).collect();
+    let many = json!({ "tasks": [{ "id": "a", "agent": "w", "needs": needs }] });
+    let problems =
+        Plan::read(&many, &PlanOptions { plan_bytes: 1 << 22, ..PlanOptions::default() }).unwrap_err();
+    assert_eq!(
+        problems.to_string(),
+        "task a, tasks_per_plan: there are at most 1000 tasks to need, not 150000"
+    );
+    let task =
+        |n: usize| json!({ "id": format!("task-{n:04}"), "agent": "w", "needs": [format!("tusk-{n:04}")] });
+    let tasks: Vec<_> = (0..1_000).map(task).collect();
+    let problems = Plan::read(&json!({ "tasks": tasks }), &PlanOptions::default()).unwrap_err();
+    assert_eq!(problems.0.len(), PROBLEMS + 1);
+    assert_eq!(
+        problems.0.last().unwrap().to_string(),
+        "problems: these are the first 50; put them right to see what else is wrong"
+    );
+    // Valid, with a reference to every task before: what is before what is found out once.
+    let task = |n: usize| {
+        let before: Vec<String> = (0..n).map(|before| format!("t{before}")).collect();
+        let text: String = before.iter().map(|id| format!("{{{{ tasks.{id}.text }}}}")).collect();
+        json!({ "id": format!("t{n}"), "agent": "w", "needs": before, "input": text })
+    };
+    let tasks: Vec<_> = (0..250).map(task).collect();
+    Plan::read(&json!({ "tasks": tasks }), &PlanOptions { plan_bytes: 1 << 22, ..PlanOptions::default() })
+        .unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

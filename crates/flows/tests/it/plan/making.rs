@@ -6,7 +6,8 @@ use std::sync::{
 };
 
 use nuncio_agents::{AgentOptions, built_in};
-use nuncio_engine::{Outcome, Part, State, TaskContext};
+use nuncio_client::model::ModelOptions;
+use nuncio_engine::{Message, Outcome, Part, Reply, Role, State, TaskContext};
 use nuncio_flows::plan::{MakeError, Plan, PlanOptions, Roster, make};
 use serde_json::json;
 
@@ -92,7 +93,8 @@ async fn a_request_is_made_into_a_plan_and_run() {
     let ended = server.ended(&task).await;
     completed(&ended);
     assert!(
-        result(&ended).contains("painted: paint the door\n\npainted: paint the fence"),
+        result(&ended)
+            .contains("painted: paint the door\n\nWhat came of paint-fence:\npainted: paint the fence"),
         "{}",
         result(&ended)
     );
@@ -141,4 +143,76 @@ async fn an_agent_makes_the_plan_and_is_asked_once_more_where_it_is_wrong() {
     );
     let task = server.begin(Part::data(json!({ "request": "x", "by": "planer" }))).await;
     assert_eq!(said(&*server.ended(&task).await), "by: there is no agent \"planer\"; is \"planner\" meant?");
+}
+
+/// A stand-in for a model that makes plans: says the same to everybody, and counts how often it is asked.
+async fn planning_model(plan: &'static str) -> (String, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let answer = async move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let message = json!({ "role": "assistant", "content": plan });
+        let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
+        ([("content-type", "application/json")], json!({ "choices": [choice] }).to_string())
+    };
+    let app = axum::Router::new().fallback(answer);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (url, asked)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_a_model_made_goes_on_when_there_is_none_any_more() {
+    let (url, asked) = planning_model(r#"{"tasks": [{"id": "a", "agent": "asker"}]}"#).await;
+    let asker = does("asker", "ask", async |cx: TaskContext| {
+        let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+        Ok(Outcome::said(format!("{:?}", cx.ask("Who?", schema).await?)))
+    });
+    let mut world = World::new(vec![asker]);
+    world.options.model = Some(ModelOptions::new(url, "small"));
+    let server = world.serve().await;
+    let task = server.begin(Part::data(json!({ "request": "ask somebody", "model": true }))).await;
+    server.when(&task, "it asks", |task| !task.questions.is_empty()).await;
+    server.engine.stop().await;
+    server.let_go();
+    drop(server);
+    world.options.model = None;
+    let server = world.serve().await;
+    let asking = server.when(&task, "it still asks", |task| !task.questions.is_empty()).await;
+    let data = json!({ "questionId": asking.questions[0].1.id, "action": "decline" });
+    let reply = Reply {
+        task: task.origin.id.to_string(),
+        context: None,
+        message: Message::of("m", Role::User, vec![Part::data(data)]),
+        idempotency_key: None,
+        webhooks: vec![],
+    };
+    server.engine.reply(&server.caller, reply).await.unwrap();
+    let ended = server.ended(&task).await;
+    completed(&ended);
+    assert!(result(&ended).contains("Decline"), "{}", result(&ended));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_is_only_made_is_told_as_the_tool_promises() {
+    let planner = does("planner", "plan", async |_| {
+        let input = "Answer as JSON:\n{\"a\": 1}";
+        let plan = json!({ "tasks": [{ "id": "a", "agent": "painter", "input": input }] });
+        Ok(Outcome::said(plan.to_string()))
+    });
+    let paints = does("painter", "paint", async |_| Ok(Outcome::done()));
+    let server = World::new(vec![planner, paints]).serve().await;
+    let ask = json!({ "request": "the fence", "by": "planner", "make": true });
+    let task = server.begin(Part::data(ask)).await;
+    let ended = server.ended(&task).await;
+    completed(&ended);
+    let parts = &ended.artifacts.iter().find(|artifact| artifact.id == "plan").unwrap().parts;
+    let made = Message::of("", Role::Agent, parts.clone()).data().cloned().unwrap();
+    let schema = server.engine.catalog().surface().tool("plan_make").unwrap();
+    assert_eq!(schema.output.as_ref().unwrap().refuse(&made), None, "{made}");
+    assert_eq!(made["file"].as_str(), parts[0].as_text());
+    let read = Plan::parse(made["file"].as_str().unwrap(), &PlanOptions::default()).unwrap();
+    assert_eq!(read.tasks[0].input.text.as_deref(), Some("Answer as JSON:\n{\"a\": 1}"));
 }

@@ -82,6 +82,9 @@ async fn a_plan_is_made_checked_drawn_run_and_looked_at_by_tools() {
     .await;
     assert_eq!((&status["over"], &status["total"], &status["name"]), (&json!(1), &json!(2), &json!("two")));
     assert_eq!(status["parts"][0]["state"], "done");
+    let asked = json!({ "planId": id, "results": ["a", "b", "c"] });
+    let results = done(&server, "plan_status", asked).await["results"].take();
+    assert_eq!(results, json!({ "a": "a is done" }), "what is done, while the rest goes on");
     let drawn = done(&server, "plan_show", json!({ "planId": id })).await;
     let drawn = drawn["drawing"].as_str().unwrap();
     assert!(drawn.contains("✔ a") && drawn.contains("▶   └ b"), "{drawn}");

@@ -30,6 +30,7 @@ type Work = Pin<Box<dyn Future<Output = Result<Outcome, AgentError>> + Send>>;
 pub(crate) struct Does {
     name: String,
     skill: String,
+    tags: Vec<String>,
     work: Box<dyn Fn(TaskContext) -> Work + Send + Sync>,
     probe: Option<Arc<dyn Probe>>,
 }
@@ -38,7 +39,8 @@ pub(crate) struct Does {
 impl Agent for Does {
     fn profile(&self) -> Profile {
         let mut profile = Profile::new(&self.name, "does what a test says");
-        profile.skills = vec![Skill::new(&self.skill, &self.skill, "what a test says")];
+        let skill = Skill::new(&self.skill, &self.skill, "what a test says");
+        profile.skills = vec![Skill { tags: self.tags.clone(), ..skill }];
         profile
     }
 
@@ -48,6 +50,14 @@ impl Agent for Does {
 
     fn probe(&self) -> Option<Arc<dyn Probe>> {
         self.probe.clone()
+    }
+}
+
+impl Does {
+    /// The same, with a tag.
+    pub(crate) fn tagged(mut self, tag: &str) -> Self {
+        self.tags.push(tag.to_owned());
+        self
     }
 }
 
@@ -61,7 +71,7 @@ where
     F: Future<Output = Result<Outcome, AgentError>> + Send + 'static,
 {
     let work = Box::new(move |cx| Box::pin(work(cx)) as Work);
-    Arc::new(Does { name: name.into(), skill: skill.into(), work, probe: None })
+    Arc::new(Does { name: name.into(), skill: skill.into(), tags: vec![], work, probe: None })
 }
 
 /// The same, for somebody elsewhere who is as well as that says.
@@ -76,7 +86,7 @@ where
 {
     let work = Box::new(move |cx| Box::pin(work(cx)) as Work);
     let probe = Some(Arc::clone(health) as Arc<dyn Probe>);
-    Arc::new(Does { name: name.into(), skill: skill.into(), work, probe })
+    Arc::new(Does { name: name.into(), skill: skill.into(), tags: vec![], work, probe })
 }
 
 /// How somebody elsewhere is.
@@ -86,6 +96,14 @@ pub(crate) struct Health(Mutex<Option<String>>);
 impl Health {
     pub(crate) fn ill(&self, why: &str) {
         *self.0.lock().unwrap() = Some(why.into());
+    }
+
+    pub(crate) fn well(&self) {
+        *self.0.lock().unwrap() = None;
+    }
+
+    pub(crate) fn is_well(&self) -> bool {
+        self.0.lock().unwrap().is_none()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
-use nuncio_client::mcp::{Outcome, TaskStatus};
+use nuncio_client::mcp::{Called, Outcome, TaskStatus};
 use serde_json::{Value, json};
 
 use super::source;
@@ -14,6 +14,7 @@ use crate::cli::{
     progress::Progress,
     shared::{Shared, quoted},
     sparc::answer,
+    text::plain,
 };
 
 /// The longest pause between two looks.
@@ -51,7 +52,7 @@ impl Make {
         };
         let file = made["file"].as_str().unwrap_or_default();
         let Some(path) = &self.to else {
-            shared.print(&made, |_| file.to_owned())?;
+            shared.print(&made, |_| plain(file))?;
             return Ok(ExitCode::SUCCESS);
         };
         let created = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
@@ -72,7 +73,7 @@ async fn by_other(shared: &Shared, arguments: Value) -> Result<Value, CliError> 
     let started = shared.tools().start("plan_make", arguments).await;
     let task = match started.map_err(|error| shared.failed(error))? {
         Outcome::Task(task) => task.id,
-        Outcome::Done(called) => return Ok(document(called.structured.as_ref(), &called.text)),
+        Outcome::Done(called) => return document(called),
     };
     shared.saw(&task);
     let mut progress = Progress::new(shared.is_json());
@@ -90,18 +91,14 @@ async fn by_other(shared: &Shared, arguments: Value) -> Result<Value, CliError> 
                 }
                 progress.show();
             }
-            TaskStatus::Completed(called) => return Ok(document(called.structured.as_ref(), &called.text)),
+            TaskStatus::Completed(called) => return document(called),
             TaskStatus::Failed(why) => return Err(CliError::Admin(why)),
             TaskStatus::Cancelled => return Err(CliError::Admin("the task was canceled".into())),
         }
     }
 }
 
-/// The first block of text is the file.
-fn document(plan: Option<&Value>, text: &str) -> Value {
-    let file = match text.find("\n{\"") {
-        Some(end) => &text[..=end],
-        None => text,
-    };
-    json!({ "plan": plan, "file": file, "matches": [] })
+fn document(called: Called) -> Result<Value, CliError> {
+    let made = called.structured.filter(|made| made["file"].is_string());
+    made.ok_or_else(|| CliError::Admin(format!("the server says no plan's file: {}", called.text)))
 }

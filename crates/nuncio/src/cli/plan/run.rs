@@ -1,7 +1,7 @@
 //! `nuncio plan run`: a plan from its start to its end, or to a question that nobody here answers. The work is a task:
 //! it goes on when the command ends, and `--attach` comes back to it.
 
-use std::{process::ExitCode, time::Duration};
+use std::{collections::HashSet, process::ExitCode, time::Duration};
 
 use clap::Args;
 use nuncio_client::mcp::{Outcome, Question, TaskStatus};
@@ -120,14 +120,19 @@ fn detached(shared: &Shared, task: &str) -> Result<ExitCode, CliError> {
 
 async fn follow(shared: &Shared, task: &str) -> Result<ExitCode, CliError> {
     let mut view = View::new(shared.is_json());
+    let mut told = HashSet::new();
     loop {
         // Looked at in this order: what the plan came to is there when it is over.
         let seen = shared.task(task).await?;
         let status = shared.look("plan_status", &json!({ "planId": task })).await?;
         view.at(&status);
         match seen.status {
-            TaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
+            TaskStatus::Working => {
+                tell(shared, task, &status, &view, &mut told).await?;
+                tokio::time::sleep(seen.poll.min(PAUSE)).await;
+            }
             TaskStatus::Asks(questions) => {
+                tell(shared, task, &status, &view, &mut told).await?;
                 view.hide();
                 let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
                 if !goes_on {
@@ -159,6 +164,33 @@ async fn follow(shared: &Shared, task: &str) -> Result<ExitCode, CliError> {
     }
 }
 
+/// Shows what those tasks came to that are done since it was last looked.
+async fn tell(
+    shared: &Shared,
+    task: &str,
+    status: &Value,
+    view: &View,
+    told: &mut HashSet<String>,
+) -> Result<(), CliError> {
+    let parts = status["parts"].as_array().into_iter().flatten();
+    let done = parts.filter(|part| part["state"] == "done" && view.is_seen());
+    let fresh: Vec<(String, &Value)> = done
+        .filter_map(|part| Some((part["task"].as_str()?.to_owned(), part)))
+        .filter(|(id, _)| told.insert(id.clone()))
+        .collect();
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    let wanted: Vec<&str> = fresh.iter().map(|(id, _)| id.as_str()).collect();
+    let seen = shared.look("plan_status", &json!({ "planId": task, "results": wanted })).await?;
+    for (id, part) in &fresh {
+        if let Some(text) = seen["results"][id].as_str().filter(|text| !text.trim().is_empty()) {
+            view.came_to(id, part["agent"].as_str().unwrap_or_default(), text);
+        }
+    }
+    Ok(())
+}
+
 /// Nobody here answers: what is asked is shown, and how to come back.
 fn waits(shared: &Shared, task: &str, questions: &[Question]) -> Result<ExitCode, CliError> {
     let asked = |question: &Question| json!({ "key": question.key, "method": question.method, "params": question.params });
@@ -175,5 +207,6 @@ fn waits(shared: &Shared, task: &str, questions: &[Question]) -> Result<ExitCode
         output::text(&text.0)?;
     }
     note("warning: the plan waits for an answer");
-    Ok(ExitCode::SUCCESS)
+    // It is not completed: whatever was to come after it must not.
+    Ok(ExitCode::FAILURE)
 }

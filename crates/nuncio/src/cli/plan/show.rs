@@ -10,7 +10,7 @@ use crate::cli::{
     output,
     shared::Shared,
     table::{Table, age, cell, count, millis},
-    text::Text,
+    text::{Text, plain},
 };
 
 pub(super) async fn check(shared: &Shared, file: &str) -> Result<ExitCode, CliError> {
@@ -49,7 +49,7 @@ pub(super) async fn drawing(shared: &Shared, plan: &Source, format: &str) -> Res
         Source::File(file) | Source::Request(file) => json!({ "plan": file, "format": format }),
     };
     let drawn = shared.call("plan_show", arguments).await?;
-    shared.print(&drawn, |drawn| cell(&drawn["drawing"]))
+    shared.print(&drawn, |drawn| plain(&cell(&drawn["drawing"])))
 }
 
 pub(super) async fn list(shared: &Shared, limit: usize, page: Option<&str>) -> Result<(), CliError> {

@@ -14,6 +14,8 @@ use crate::cli::{output::note, table::millis, text::plain};
 
 /// Lines beside the tasks.
 const FRAME: usize = 4;
+/// Characters that are shown of what one task came to.
+const PARTIAL: usize = 2_000;
 /// The fewest tasks that are shown, however low the terminal is.
 const FEWEST: usize = 5;
 
@@ -62,6 +64,25 @@ impl View {
                     }
                 }
             }
+        }
+    }
+
+    /// Whether somebody looks who wants to see what the tasks come to.
+    pub(super) fn is_seen(&self) -> bool {
+        !matches!(self, Self::Silent)
+    }
+
+    /// What a task came to, while others go on.
+    pub(super) fn came_to(&self, task: &str, agent: &str, text: &str) {
+        let text = text.trim();
+        let shown: String = plain(text).chars().take(PARTIAL).collect();
+        let more =
+            if shown.chars().count() < text.chars().count() { " … (the result has all of it)" } else { "" };
+        let said = format!("-- {task}, from {}:\n{shown}{more}", plain(agent));
+        match self {
+            Self::Silent => {}
+            Self::Graph(bar) => bar.println(said),
+            Self::Lines(_) => note(&said),
         }
     }
 

@@ -24,10 +24,14 @@ pub(crate) async fn answer(shared: &Shared, task: &str, questions: &[Question]) 
     for question in questions.iter().filter(|question| question.method == "elicitation/create") {
         loop {
             let message = question.params["message"].as_str().unwrap_or_default();
-            let Filled::In(content) = form::fill(message, &question.params["requestedSchema"]).await? else {
-                return Ok(false);
+            let answer = if question.params["mode"] == "url" {
+                let Some(answer) = visited(message, &question.params["url"]).await? else { return Ok(false) };
+                answer
+            } else {
+                let schema = &question.params["requestedSchema"];
+                let Filled::In(content) = form::fill(message, schema).await? else { return Ok(false) };
+                json!({ "action": "accept", "content": content })
             };
-            let answer = json!({ "action": "accept", "content": content });
             let answers = Map::from_iter([(question.key.clone(), answer)]);
             match shared.tools().answer(task, answers).await {
                 Ok(()) => break,
@@ -39,6 +43,23 @@ pub(crate) async fn answer(shared: &Shared, task: &str, questions: &[Question]) 
         answered = true;
     }
     Ok(answered)
+}
+
+/// Shows a link that somebody has to visit, and whose it is. Said is only that they did, or do not want to.
+async fn visited(message: &str, url: &Value) -> Result<Option<Value>, CliError> {
+    let url = url.as_str().unwrap_or_default();
+    let host = url::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    let host = host.unwrap_or_else(|| "an address that cannot be read".to_owned());
+    output::note(&format!("\n{message}\nThis leads to {host}:\n  {url}"));
+    let schema = json!({
+        "properties": { "visited": { "type": "boolean", "title": "Open it yourself. Is it done there?" } },
+        "required": ["visited"],
+    });
+    Ok(match form::fill("", &schema).await? {
+        Filled::Left => None,
+        Filled::In(content) if content["visited"] == true => Some(json!({ "action": "accept" })),
+        Filled::In(_) => Some(json!({ "action": "decline" })),
+    })
 }
 
 /// Answers the first question with what was given along.

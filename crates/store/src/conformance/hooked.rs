@@ -1,9 +1,9 @@
-//! A store whose process dies right after one of its commits: that one is durable, whoever made it never hears of it,
-//! and nothing else is ever written.
+//! The real store with a hand on its commits, for the tests of other crates: a commit can be held up, fail, or be the
+//! last thing that its process does.
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,6 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use nuncio_engine::{
     TaskId,
     clock::Timestamp,
@@ -23,44 +24,106 @@ use nuncio_engine::{
 };
 use tokio::sync::{Notify, mpsc};
 
-pub(crate) struct CutStore {
-    store: Arc<dyn Store>,
-    /// Commits that are let through, the last one without an answer.
-    left: AtomicU64,
-    pub(crate) commits: AtomicU64,
-    pub(crate) cut: Notify,
+/// On which side of a commit a hook is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Nothing is written yet.
+    Before,
+    /// It is durable, and whoever committed does not know yet.
+    After,
 }
 
-impl CutStore {
-    pub(crate) fn new(store: Arc<dyn Store>, commits: u64) -> Arc<Self> {
-        let left = AtomicU64::new(commits);
-        Arc::new(Self { store, left, commits: AtomicU64::new(0), cut: Notify::new() })
+/// What a hook does to a commit: it lets it go on, after a while, or makes it fail.
+pub type Hold = BoxFuture<'static, Result<(), CommitError>>;
+
+type Hook = dyn Fn(Moment, &Change) -> Hold + Send + Sync;
+
+/// Lets a commit go on.
+pub fn go_on() -> Hold {
+    std::future::ready(Ok(())).boxed()
+}
+
+/// The real store with a hand on its commits.
+pub struct Hooked {
+    store: Arc<dyn Store>,
+    hook: Box<Hook>,
+    /// How many snapshots were kept, and how many bytes of them.
+    pub snapshots: Mutex<Vec<usize>>,
+}
+
+impl Hooked {
+    /// On this store; the hook is called before and after every commit.
+    pub fn new(
+        store: Arc<dyn Store>,
+        hook: impl Fn(Moment, &Change) -> Hold + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, hook: Box::new(hook), snapshots: Mutex::default() })
+    }
+}
+
+/// The death of a process right after one of its commits: that one is durable, whoever made it never hears of it, and
+/// nothing is begun any more.
+pub struct Cut {
+    last: u64,
+    commits: AtomicU64,
+    dead: Notify,
+}
+
+impl Cut {
+    /// After so many commits.
+    pub fn after(commits: u64) -> Arc<Self> {
+        Arc::new(Self { last: commits, commits: AtomicU64::new(0), dead: Notify::new() })
+    }
+
+    /// A store whose process dies so.
+    pub fn on(self: &Arc<Self>, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        let cut = Arc::clone(self);
+        Hooked::new(store, move |moment, _| cut.commit(moment))
+    }
+
+    fn commit(&self, moment: Moment) -> Hold {
+        let commits = match moment {
+            Moment::Before if self.commits() < self.last => return go_on(),
+            Moment::Before => self.last + 1,
+            Moment::After => self.commits.fetch_add(1, Ordering::SeqCst) + 1,
+        };
+        match commits.cmp(&self.last) {
+            std::cmp::Ordering::Less => return go_on(),
+            std::cmp::Ordering::Equal => self.dead.notify_one(),
+            std::cmp::Ordering::Greater => {}
+        }
+        std::future::pending().boxed()
+    }
+
+    /// How many commits there were.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// Waits for the death.
+    pub async fn dead(&self) {
+        self.dead.notified().await;
     }
 }
 
 #[async_trait]
-impl Store for CutStore {
+impl Store for Hooked {
     fn knowledge(&self) -> &dyn Knowledge {
         self.store.knowledge()
     }
 
     async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
-        let take = |left: u64| left.checked_sub(1);
-        let Ok(left) = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) else {
-            return std::future::pending().await;
-        };
-        let committed = self.store.commit(change).await;
-        self.commits.fetch_add(1, Ordering::SeqCst);
-        if left == 1 {
-            self.cut.notify_one();
-            return std::future::pending().await;
-        }
+        (self.hook)(Moment::Before, &change).await?;
+        let committed = self.store.commit(change.clone()).await;
+        (self.hook)(Moment::After, &change).await?;
         committed
     }
 
     async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).push(fold.len());
         self.store.put_snapshot(task, seq, fold).await
     }
+
     async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
         self.store.open(key).await
     }
