@@ -56,6 +56,10 @@ pub(super) struct From {
     pub(super) open: Vec<ArtifactChunk>,
     /// How often there were words without figures.
     pub(super) said: u32,
+    /// Whether there were figures, so that words are no progress.
+    pub(super) has_figures: bool,
+    /// The last words that were said before, by another process. They may be the first that are told now.
+    pub(super) words: Option<String>,
     /// What the call asked last, with the answer.
     pub(super) answer: Option<(Question, Answer)>,
 }
@@ -132,7 +136,7 @@ async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live,
     match happened {
         Happened::Kept(handle) => Ok((live, Some(handle))),
         other => {
-            live.ahead.push_back(other);
+            live.ahead.push_back(Ok(other));
             Ok((live, None))
         }
     }
@@ -151,7 +155,8 @@ pub(super) async fn follow(
         handle: from.handle,
         artifacts: Artifacts::after(from.open),
         said: from.said,
-        has_figures: false,
+        has_figures: from.has_figures,
+        words: from.words,
         answer: from.answer,
         answered: None,
         told: false,
@@ -188,6 +193,7 @@ struct Following<'a> {
     artifacts: Artifacts,
     said: u32,
     has_figures: bool,
+    words: Option<String>,
     /// An answer that is to be given, with its question.
     answer: Option<(Question, Answer)>,
     /// The question that was answered in this turn. It may be told once more.
@@ -225,7 +231,8 @@ impl Following<'_> {
         }
         loop {
             let happened = match live.ahead.pop_front() {
-                Some(happened) => happened,
+                Some(Ok(happened)) => happened,
+                Some(Err(error)) => return Ok(Err(error)),
                 None => tokio::select! {
                     happened = live.call.next() => match happened {
                         Ok(happened) => happened,
@@ -305,7 +312,7 @@ impl Following<'_> {
     /// Words on the way are progress; beside figures they are lines of the log.
     async fn say(&mut self, message: &Message) -> Result<(), AgentError> {
         let text = message.joined_text();
-        if text.is_empty() {
+        if text.is_empty() || self.words.take().is_some_and(|words| words == text) {
             return Ok(());
         }
         if self.has_figures {
