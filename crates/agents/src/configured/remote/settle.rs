@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use nuncio_client::peer::{Happened, PeerError};
-use nuncio_engine::{Error, Message, Part, Reply, Role, TaskContext, TaskId, question::Question};
+use nuncio_engine::{
+    Caller, Engine, Error, Message, Part, Reply, Role, TaskContext, TaskId, question::Question,
+};
 use serde_json::json;
 
 /// How soon it is looked whether the question is here, at first, and how seldom.
@@ -15,7 +17,8 @@ const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
 /// A question of the other side that is open here.
 pub(super) struct Waits {
-    task: Option<(nuncio_engine::Engine, nuncio_engine::Caller, TaskId)>,
+    /// The task, and in whose name it is run. None in tests of the pool alone.
+    task: Option<(Engine, Caller, TaskId)>,
     /// The question's name over there.
     question: String,
 }

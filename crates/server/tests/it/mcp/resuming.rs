@@ -94,7 +94,7 @@ async fn what_is_told_on_another_stream_is_further_than_what_was_told() {
     drop(stream);
     stage.open(1);
     let pieces = client.resume(&last).await.stream().pieces().await;
-    let messages: Vec<_> = pieces.iter().filter_map(|piece| piece.message()).collect();
+    let messages: Vec<_> = pieces.iter().filter_map(Told::message).collect();
     let progress: Vec<_> =
         messages.iter().filter_map(|message| message["params"]["progress"].as_f64()).collect();
     assert_eq!(progress, [4.0], "{messages:?}");
