@@ -64,8 +64,19 @@ pub(super) struct From {
     pub(super) open: Vec<ArtifactChunk>,
     /// How often there were words without figures.
     pub(super) said: u32,
+    /// Whether there were figures, so that words are no progress.
+    pub(super) has_figures: bool,
+    /// The last words that were said before, by another process. They may be the first that are told now.
+    pub(super) words: Option<String>,
     /// What the call asked last, with the answer.
     pub(super) answer: Option<(Question, Answer)>,
+}
+
+impl From {
+    /// At its first word.
+    pub(super) fn start(handle: Option<Handle>) -> Self {
+        Self { handle, open: vec![], said: 0, has_figures: false, words: None, answer: None }
+    }
 }
 
 /// What the other side offers, known or looked for. `Err`: it cannot be seen.
@@ -117,7 +128,7 @@ pub(super) async fn begin(
                 if !is_soon_over(step, &mut live).await {
                     return Ok((Begun::Live { handle, idempotent }, Some(live)));
                 }
-                let from = From { handle, open: vec![], said: 0, answer: None };
+                let from = From::start(handle);
                 let turn = follow(there, step, from, &mut Some(live)).await?;
                 return Ok((Begun::Over { turn, idempotent }, None));
             }
@@ -148,7 +159,7 @@ async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live,
     match happened {
         Happened::Kept(handle) => Ok((live, Some(handle))),
         other => {
-            live.ahead.push_back(other);
+            live.ahead.push_back(Ok(other));
             Ok((live, None))
         }
     }
@@ -159,20 +170,14 @@ async fn is_soon_over(step: &StepContext, live: &mut Live) -> bool {
     let mut moment = std::pin::pin!(tokio::time::sleep(SOON));
     loop {
         match live.ahead.back() {
-            Some(Happened::Ended(_)) => return true,
-            Some(Happened::Asks(_)) => return false,
+            Some(Ok(Happened::Ended(_))) => return true,
+            Some(Ok(Happened::Asks(_)) | Err(_)) => return false,
             _ if live.ahead.len() >= MOST_AHEAD => return false,
             _ => {}
         }
         tokio::select! {
             biased;
-            happened = live.call.next() => match happened {
-                Ok(happened) => live.ahead.push_back(happened),
-                Err(error) => {
-                    live.broken = Some(error);
-                    return false;
-                }
-            },
+            happened = live.call.next() => live.ahead.push_back(happened),
             () = step.canceled() => return false,
             () = &mut moment => return false,
         }
@@ -192,7 +197,8 @@ pub(super) async fn follow(
         handle: from.handle,
         artifacts: Artifacts::after(from.open),
         said: from.said,
-        has_figures: false,
+        has_figures: from.has_figures,
+        words: from.words,
         answer: from.answer,
         answered: None,
         told: false,
@@ -238,6 +244,7 @@ struct Following<'a> {
     artifacts: Artifacts,
     said: u32,
     has_figures: bool,
+    words: Option<String>,
     /// An answer that is to be given, with its question.
     answer: Option<(Question, Answer)>,
     /// The question that was answered in this turn, with the answer. It may be told once more.
@@ -276,13 +283,9 @@ impl Following<'_> {
             }
         }
         loop {
-            if live.ahead.is_empty()
-                && let Some(error) = live.broken.take()
-            {
-                return Ok(Err(error));
-            }
             let happened = match live.ahead.pop_front() {
-                Some(happened) => happened,
+                Some(Ok(happened)) => happened,
+                Some(Err(error)) => return Ok(Err(error)),
                 None => tokio::select! {
                     happened = live.call.next() => match happened {
                         Ok(happened) => happened,
@@ -370,7 +373,7 @@ impl Following<'_> {
     /// Words on the way are progress; beside figures they are lines of the log.
     async fn say(&mut self, message: &Message) -> Result<(), AgentError> {
         let text = message.joined_text();
-        if text.is_empty() {
+        if text.is_empty() || self.words.take().is_some_and(|words| words == text) {
             return Ok(());
         }
         if self.has_figures {
