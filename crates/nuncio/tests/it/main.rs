@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "seeds, and the one line that sums a long run up")]
 
 mod batch_crash;
+mod authority;
 mod caller;
 mod chat;
 mod client;

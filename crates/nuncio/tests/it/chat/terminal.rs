@@ -72,6 +72,11 @@ impl Terminal {
         Self { child, keys, shown, seen: 0 }
     }
 
+    /// All that has appeared, byte by byte.
+    pub(super) fn raw(&self) -> Vec<u8> {
+        self.shown.lock().unwrap().clone()
+    }
+
     /// All that has appeared, without what moves the cursor.
     pub(super) fn text(&self) -> String {
         readable(&self.shown.lock().unwrap())
