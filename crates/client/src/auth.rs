@@ -85,7 +85,12 @@ mod tests {
         let url = |text: &str| Url::parse(text).unwrap();
         let bearer = Bearer::new("t", &url("https://a.example/agents/x"));
         assert_eq!(bearer.token(&url("https://a.example/mcp")).await.as_deref(), Some("t"));
-        for other in ["http://a.example/", "https://a.example:8443/", "https://b.example/", "https://a.example.evil.org/"] {
+        for other in [
+            "http://a.example/",
+            "https://a.example:8443/",
+            "https://b.example/",
+            "https://a.example.evil.org/",
+        ] {
             assert_eq!(bearer.token(&url(other)).await, None, "{other}");
             let why = bearer.challenged(&url(other), 401, None).await.unwrap_err();
             assert!(why.contains("the token is for https://a.example"), "{why}");

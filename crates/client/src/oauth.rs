@@ -169,7 +169,14 @@ impl OAuth {
         consent: Arc<dyn Consent>,
     ) -> Result<Self, String> {
         let http = Http::new(options.timeout)?;
-        Ok(Self(Arc::new(Inner { options, http, keeper, consent, rounds: Default::default(), person: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            options,
+            http,
+            keeper,
+            consent,
+            rounds: Default::default(),
+            person: Mutex::default(),
+        })))
     }
 }
 
@@ -231,11 +238,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn as_itself(
-        &self,
-        found: &Found,
-        scopes: &BTreeSet<String>,
-    ) -> Result<Grant, String> {
+    async fn as_itself(&self, found: &Found, scopes: &BTreeSet<String>) -> Result<Grant, String> {
         let client = self.options.client.clone();
         let client = client.ok_or("a client that acts for itself has an id and a secret: none was given")?;
         let scope = joined(scopes);
@@ -378,12 +381,7 @@ impl Inner {
         Some(grant.access_token)
     }
 
-    async fn challenged(
-        &self,
-        resource: &Url,
-        status: u16,
-        challenge: &Challenge,
-    ) -> Result<bool, String> {
+    async fn challenged(&self, resource: &Url, status: u16, challenge: &Challenge) -> Result<bool, String> {
         if status == 403 && challenge.error.as_deref() != Some("insufficient_scope") {
             return Ok(false);
         }
@@ -430,8 +428,8 @@ impl Inner {
         if round.sought.len() >= MOST_ROUNDS as usize {
             return Err(format!("{resource} was not satisfied by {MOST_ROUNDS} tokens in a row"));
         }
-        round.sought.push(Instant::now());
         self.seek(resource, challenge, &mut kept).await?;
+        round.sought.push(Instant::now());
         self.keeper.store(resource, &kept).await;
         Ok(true)
     }

@@ -331,7 +331,10 @@ async fn a_refresh_token_that_stays_the_same_is_kept() {
     client.token(&resource).await.unwrap();
     assert!(client.challenged(&resource, 401, None).await.unwrap());
     assert_eq!(client.token(&resource).await.as_deref(), Some("token-1"));
-    assert_eq!(keeper.load(&resource).await.unwrap().grant.unwrap().refresh_token.as_deref(), Some("refresh-0"));
+    assert_eq!(
+        keeper.load(&resource).await.unwrap().grant.unwrap().refresh_token.as_deref(),
+        Some("refresh-0")
+    );
     assert_eq!(lock(&world).authorizations.len(), 1);
     // The renewed one is refused as well: now a person is asked.
     assert!(client.challenged(&resource, 401, None).await.unwrap());
@@ -391,8 +394,7 @@ impl Visit for SlowVisit {
 async fn a_person_has_more_time_than_the_request_that_needs_them() {
     let (resource, world) = serve().await;
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
-    let client =
-        OAuth::new(OAuthOptions::default(), memory(), Arc::new(Slow(Arc::clone(&gate)))).unwrap();
+    let client = OAuth::new(OAuthOptions::default(), memory(), Arc::new(Slow(Arc::clone(&gate)))).unwrap();
     let short = std::time::Duration::from_millis(300);
     assert!(tokio::time::timeout(short, client.challenged(&resource, 401, None)).await.is_err());
     // Nobody else waits for that person.

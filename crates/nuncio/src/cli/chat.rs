@@ -158,10 +158,9 @@ impl Flags {
             let bearer = bearer.as_deref();
             let mut authorizer = place.authorizer(bearer);
             let mut sign_in = None;
-            if let (Place::Url { .. }, None) = (place, &authorizer) {
-                let (key, shown) = (place.key(), place.shown());
+            if let (Place::Url { url, .. }, None) = (place, &authorizer) {
                 let (oauth, one) =
-                    signing.at(number, (&key, &shown), &state, &tell_servers).map_err(CliError::Usage)?;
+                    signing.at(number, (place, url), &state, &tell_servers).map_err(CliError::Usage)?;
                 (authorizer, sign_in) = (Some(oauth), Some(one));
             }
             let caller = place.caller(bearer, self.account.as_deref());

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     net::TcpListener,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -88,14 +89,15 @@ impl Authority {
         self.told.lock().unwrap()
     }
 
-    /// The flags of a server that takes its tokens.
-    pub(crate) fn flags(&self) -> Vec<String> {
-        let jwks = format!("{}/jwks", self.url);
-        let flags = [
-            "--auth", "on", "--jwt-issuer", &self.url, "--jwt-audience", "nuncio", "--jwt-jwks-url", &jwks,
-            "--jwt-allow-private-jwks", "--jwt-default-scopes", "read,write,execute",
-        ];
-        flags.map(str::to_owned).to_vec()
+    /// Writes the configuration of a server that takes its tokens.
+    pub(crate) fn trusted_in(&self, dir: &Path) {
+        let url = &self.url;
+        let config = format!(
+            "auth = \"on\"\n[jwt]\nissuer = \"{url}\"\naudience = \"nuncio\"\njwks-url = \"{url}/jwks\"\n\
+             allow-private-jwks = true\ndefault-scopes = [\"*:*\"]\n"
+        );
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::write(dir.join("nuncio.toml"), config).unwrap();
     }
 }
 
@@ -103,8 +105,12 @@ impl Authority {
 pub(crate) fn visit(link: &str) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let browser = reqwest::Client::builder().no_proxy().build().unwrap();
-        browser.get(link).send().await.unwrap().text().await.unwrap()
+        let consent = client().get(link).send().await.unwrap();
+        let back = match consent.headers().get(header::LOCATION) {
+            Some(back) => back.to_str().unwrap().to_owned(),
+            None => return consent.text().await.unwrap(),
+        };
+        client().get(back).send().await.unwrap().text().await.unwrap()
     })
 }
 
@@ -136,11 +142,18 @@ async fn keys(State((_, told)): State<Shared>) -> Response {
 async fn register(State((_, told)): State<Shared>) -> Response {
     let mut told = told.lock().unwrap();
     told.registrations += 1;
-    json_of(&json!({ "client_id": format!("client-{}", told.registrations), "token_endpoint_auth_method": "none" }))
+    json_of(
+        &json!({ "client_id": format!("client-{}", told.registrations), "token_endpoint_auth_method": "none" }),
+    )
 }
 
 async fn authorize(State((_, told)): State<Shared>, Query(asked): Query<Parameters>) -> Response {
-    let back = format!("{}?code=c{}&state={}", asked["redirect_uri"], told.lock().unwrap().visits.len(), asked["state"]);
+    let back = format!(
+        "{}?code=c{}&state={}",
+        asked["redirect_uri"],
+        told.lock().unwrap().visits.len(),
+        asked["state"]
+    );
     told.lock().unwrap().visits.push(asked);
     (StatusCode::FOUND, [(header::LOCATION, back)]).into_response()
 }

@@ -134,8 +134,7 @@ pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) ->
         return Err(format!("nobody signs in for {:?}: its table has no [agent.oauth] for that", spec.name));
     };
     let Some(tokens) = &own.tokens else { return Err("there is no folder to keep tokens in".into()) };
-    let authorizer =
-        made(spec, Arc::new(Loopback { open: show })).map_err(|error| error.to_string())?;
+    let authorizer = made(spec, Arc::new(Loopback { open: show })).map_err(|error| error.to_string())?;
     let called = match &spec.kind {
         Kind::Mcp(own) => {
             let url = own.url.clone().ok_or("a program is shown no token")?;

@@ -310,9 +310,7 @@ impl Session {
         let (mut listed, mut known, mut why) = (vec![], vec![], String::new());
         for server in &self.servers {
             let page = List { page_size: LISTED, ..List::default() };
-            let listing = async {
-                client(server).await?.list(page).await.map_err(|error| error.to_string())
-            };
+            let listing = async { client(server).await?.list(page).await.map_err(|error| error.to_string()) };
             let Some(tasks) = unless(&mut self.interrupts, listing).await else {
                 why.push_str(&format!("{}: not waited for\n", plain(&server.name)));
                 break;
@@ -379,7 +377,8 @@ impl Session {
                 Ok(Ok(called)) => {
                     let answer = called.structured.unwrap_or_else(|| json!({ "text": called.text }));
                     let data = json!({ "event": "memory", "server": name, "answer": answer });
-                    let of = if self.servers.len() > 1 { format!("{}: ", plain(&name)) } else { String::new() };
+                    let of =
+                        if self.servers.len() > 1 { format!("{}: ", plain(&name)) } else { String::new() };
                     return self.tell(format!("{of}{}", memory_text(tool, &answer)), data);
                 }
                 // Only a server without a memory bank is passed over: what one refuses is not given to another.
@@ -488,7 +487,9 @@ fn has_bank(error: &ToolError) -> bool {
     match error {
         ToolError::Unreachable { .. } | ToolError::Setup(_) => false,
         ToolError::Http { status, .. } => !matches!(status, 404 | 405),
-        ToolError::Rpc(error) => error.code != i64::from(METHOD_NOT_FOUND) && !error.message.contains("no tool"),
+        ToolError::Rpc(error) => {
+            error.code != i64::from(METHOD_NOT_FOUND) && !error.message.contains("no tool")
+        }
         _ => true,
     }
 }
@@ -556,7 +557,10 @@ async fn client(server: &Server) -> Result<A2aClient, String> {
     let (at, http) =
         (CardReference::parse(&base).map_err(|error| error.to_string())?, HttpOptions::default());
     let card = fetch_card(&at, &http).await.map_err(|error| error.to_string())?.value;
-    let bearer = server.token().await;
+    // What a token is for is the server's own place: a card may lead anywhere.
+    let here = server.at.resource().map(|url| url.origin());
+    let is_here = card.interfaces.iter().all(|interface| Some(interface.url.origin()) == here);
+    let bearer = if is_here { server.token().await } else { None };
     let credentials = Credentials { bearer, ..Credentials::default() };
     A2aClient::new(&card, &Preference::default(), &credentials, &http).map_err(|error| error.to_string())
 }

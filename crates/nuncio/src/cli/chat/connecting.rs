@@ -232,7 +232,8 @@ pub(super) fn bearers(
 /// Whose token it is, as far as it says so: another token of the same caller is no other caller. A word that is not
 /// believed, and that only chooses a file.
 fn bearer_of(token: &str) -> String {
-    let own = || token.strip_prefix("nun_").and_then(|rest| rest.split_once('_')).map(|(id, _)| id.to_owned());
+    let own =
+        || token.strip_prefix("nun_").and_then(|rest| rest.split_once('_')).map(|(id, _)| id.to_owned());
     let claims = || {
         let payload = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
         let claims: serde_json::Value = serde_json::from_slice(&payload).ok()?;

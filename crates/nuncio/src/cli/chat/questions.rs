@@ -244,7 +244,8 @@ impl Session {
     pub(super) fn tell_field(&mut self, field: &Field<'_>) {
         let about = field.about().map(|about| format!("\n  {}", plain(about))).unwrap_or_default();
         let schema = serde_json::to_string(field.schema()).unwrap_or_default();
-        let text = format!("  {}{about}\n  {}", plain(field.prompt().trim_end_matches([':', ' '])), plain(&schema));
+        let text =
+            format!("  {}{about}\n  {}", plain(field.prompt().trim_end_matches([':', ' '])), plain(&schema));
         let data = json!({ "event": "details", "argument": field.name, "schema": field.schema() });
         self.screen.show(&Shown::Answer { text, data }, true);
     }

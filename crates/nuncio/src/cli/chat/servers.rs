@@ -181,7 +181,8 @@ impl Server {
 pub(super) fn find<'a>(servers: &'a [Server], name: &str) -> Result<(usize, &'a Offer), NotFound> {
     let all = callable(servers);
     // An offer may have a slash in its name.
-    let mut found: Vec<_> = all.iter().filter(|(word, _, offer)| word == name || offer.name == name).collect();
+    let mut found: Vec<_> =
+        all.iter().filter(|(word, _, offer)| word == name || offer.name == name).collect();
     if found.is_empty() {
         let is_of = |(word, number, offer): &&(String, usize, &Offer)| {
             let rest = name.strip_prefix(&servers[*number].name).and_then(|rest| rest.strip_prefix('/'));

@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, mpsc};
 use url::Url;
 
-use super::{questions::open, servers::ServerNews};
+use super::{connecting::Place, questions::open, servers::ServerNews};
 
 /// How people sign in.
 #[derive(Debug, Clone)]
@@ -46,14 +46,15 @@ pub(super) struct SignIn {
 }
 
 impl Signing {
-    /// A way to sign in at a server. `shown`: the server, as a person would name it on the command line.
+    /// A way to sign in at a server, for all that is there.
     pub(super) fn at(
         &self,
         number: usize,
-        (key, shown): (&str, &str),
+        (place, resource): (&Place, &Url),
         state: &Path,
         tell: &mpsc::Sender<(usize, ServerNews)>,
     ) -> Result<(Arc<dyn Authorizer>, SignIn), String> {
+        let (key, shown) = (place.key(), place.shown());
         let digest = Sha256::digest(format!("{key}\n{}", self.account.as_deref().unwrap_or_default()));
         let name = digest[..12].iter().fold(String::new(), |name, byte| format!("{name}{byte:02x}"));
         let keeper = Arc::new(FileKeeper::new(state.join("tokens").join(name)));
@@ -78,7 +79,8 @@ impl Signing {
         };
         let options = OAuthOptions { client_name: "nuncio chat".into(), ..OAuthOptions::default() };
         let oauth = OAuth::new(options, Arc::clone(&keeper) as _, Arc::new(consent))?;
-        Ok((Arc::new(oauth), SignIn { keeper, may_ask, wanted: Arc::default() }))
+        let whole = Whole { oauth, resource: resource.clone() };
+        Ok((Arc::new(whole), SignIn { keeper, may_ask, wanted: Arc::default() }))
     }
 }
 
@@ -98,6 +100,37 @@ impl SignIn {
     pub(super) fn forget(&self) -> io::Result<usize> {
         self.may_ask.store(false, Ordering::Release);
         self.keeper.forget_all()
+    }
+}
+
+/// One token for a whole server: who signed in for its tools asks for its tasks as well. Other origins are shown nothing.
+struct Whole {
+    oauth: OAuth,
+    resource: Url,
+}
+
+#[async_trait]
+impl Authorizer for Whole {
+    async fn token(&self, resource: &Url) -> Option<String> {
+        if resource.origin() != self.resource.origin() {
+            return None;
+        }
+        self.oauth.token(&self.resource).await
+    }
+
+    async fn challenged(
+        &self,
+        resource: &Url,
+        status: u16,
+        www_authenticate: Option<&str>,
+    ) -> Result<bool, String> {
+        if resource.origin() != self.resource.origin() {
+            let own = self.resource.origin().ascii_serialization();
+            return Err(format!(
+                "you sign in at {own}, and {resource} is somewhere else: name it with --server"
+            ));
+        }
+        self.oauth.challenged(&self.resource, status, www_authenticate).await
     }
 }
 

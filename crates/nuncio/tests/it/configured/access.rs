@@ -20,10 +20,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let (authority, dir) = (Authority::start(), tempfile::tempdir().unwrap());
-        let flags = authority.flags();
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        fs::create_dir(dir.path().join("there")).unwrap();
-        let there = ServerProcess::start(&dir.path().join("there/nuncio-data"), &flags);
+        authority.trusted_in(&dir.path().join("there"));
+        let there = ServerProcess::start(&dir.path().join("there/nuncio-data"), &[]);
         fs::create_dir(dir.path().join("here")).unwrap();
         Self { authority, there, dir }
     }
@@ -162,7 +160,8 @@ fn a_token_comes_from_a_file_and_may_be_replaced() {
     let world = World::new();
     let made = |name: &str| {
         let dir = world.dir.path().join("there");
-        let ran = command::run(command::nuncio_in(&dir).args(["token", "create", "-o", "json", "--name", name]));
+        let ran =
+            command::run(command::nuncio_in(&dir).args(["token", "create", "-o", "json", "--name", name]));
         ran.exits(0).json()["token"].as_str().unwrap().to_owned()
     };
     let file = world.here().join("token");

@@ -103,7 +103,12 @@ impl Conversation {
 
     /// Somebody has to visit links before the call can be made (2025-11-25).
     pub(super) fn links_required(&mut self, mut error: ErrorObject) -> Result<Option<Ended>, PeerError> {
-        let links = error.data.as_mut().and_then(|data| data.get_mut("elicitations")).map(Value::take).unwrap_or_default();
+        let links = error
+            .data
+            .as_mut()
+            .and_then(|data| data.get_mut("elicitations"))
+            .map(Value::take)
+            .unwrap_or_default();
         let links = links.as_array().cloned().unwrap_or_default();
         if links.is_empty() {
             return Ok(Some(self.failed(&error.message)));
