@@ -2,9 +2,10 @@
 //!
 //! Both stand on a [`Peer`], so that there is one durable way to call, to follow, to ask and to stop (`run.rs`).
 //! `profile.rs` says how the agent presents itself, `watch.rs` notices when that changes, `choose.rs` finds out
-//! which tool a message means, `pool.rs` keeps calls alive whose task waits for an answer, `settle.rs` ends a wait that
-//! somebody else has ended.
+//! which tool a message means, `access.rs` who we are to them, `pool.rs` keeps calls alive whose task waits for an
+//! answer, `settle.rs` ends a wait that somebody else has ended.
 
+mod access;
 mod artifacts;
 mod choose;
 mod form;
@@ -23,7 +24,6 @@ use std::{
 use async_trait::async_trait;
 use nuncio_client::{
     a2a::{A2aOptions, A2aPeer},
-    auth::{Authorizer, Bearer},
     mcp::{McpOptions, McpPeer},
     peer::{Offer, Peer, Protocol},
 };
@@ -34,6 +34,8 @@ use super::{
     AgentSpec, Made, SpecError,
     spec::{A2aSpec, Lost, McpSpec},
 };
+
+pub use self::access::{sign_in, sign_out};
 
 /// How long others may be away.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +105,7 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<Made, SpecError> {
         },
     };
     let options = A2aOptions {
-        authorizer: authorizer(own.token.as_ref()),
+        authorizer: access::authorizer(spec)?,
         dialect,
         whole_server: false,
         ..A2aOptions::default()
@@ -127,7 +129,7 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
             }
         },
     };
-    let authorizer = authorizer(own.token.as_ref());
+    let authorizer = access::authorizer(spec)?;
     let options = McpOptions { version, authorizer, silence: own.silence, ..McpOptions::default() };
     let peer = Arc::new(McpPeer::new(place, options));
     let patience = patience(own.patience, own.away);
@@ -136,10 +138,6 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
 
 fn patience(begin: Duration, resume: Duration) -> Patience {
     Patience { begin, resume, ..Patience::default() }
-}
-
-fn authorizer(token: Option<&String>) -> Option<Arc<dyn Authorizer>> {
-    token.map(|token| Arc::new(Bearer(token.clone())) as Arc<dyn Authorizer>)
 }
 
 /// The other side, and what is known of it.

@@ -8,7 +8,7 @@ use super::{Conversation, Phase};
 use crate::{
     mcp::peer::{
         incoming::reply,
-        question::{Open, To},
+        question::{Open, To, name_of},
     },
     peer::{Ended, Happened, PeerError},
 };
@@ -16,11 +16,15 @@ use crate::{
 impl Conversation {
     /// Takes a request of the server's (to 2025-11-25).
     pub(super) async fn asked(&mut self, id: &Value, method: &str, params: Value) {
+        // It was put again, after a cut, while its answer was on the way; the server has that by now.
+        if name_of(&params).is_some_and(|name| self.answered.contains(name)) {
+            return;
+        }
         // After a cut, and after an answer that was refused, a question is put again under another id.
         let known = self
             .open
             .iter_mut()
-            .find(|open| open.again && matches!(open.to, To::Request(_)) && open.is_same(method, &params));
+            .find(|open| matches!(open.to, To::Request(_)) && open.is_same(method, &params));
         if let Some(known) = known {
             (known.to, known.params, known.again) = (To::Request(id.clone()), params, false);
             if let Ok(question) = known.question() {
@@ -130,6 +134,7 @@ impl Conversation {
                     self.open[at].again = true;
                     return Err(fail.into_peer(&self.connection.at));
                 }
+                self.answered.extend(name_of(&open.params).map(str::to_owned));
             }
             To::Input(key) => match &mut self.phase {
                 Phase::Call(again) => drop(again.answers.insert(key.clone(), open.input(&answer))),
