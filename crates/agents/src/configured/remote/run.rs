@@ -245,7 +245,7 @@ impl Attempt<'_> {
         };
         let ended = match (waited, handle) {
             (Err(_), Some(handle)) => match self.there.peer().resume(handle).await {
-                Ok(call) => stopped(Live::new(call)).await,
+                Ok(call) => stopped(Live::new(call, self.there)).await,
                 Err(error) => Err(error),
             },
             (waited, _) => waited,
