@@ -26,6 +26,14 @@ class Talk:
                 await self.piece(f"{n} ", n > 1)
                 await asyncio.sleep(0.02)
             return await self.updater.complete(self.said("counted"))
+        if verb == "march":
+            for n in range(1, int(rest) + 1):
+                await self.updater.start_work(self.said(f"step {n}"))
+                await self.piece(f"{n} ", n > 1)
+                while n == int(rest) // 2 and not (self.folder / "go").exists():
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)
+            return await self.updater.complete(self.said("arrived"))
         if verb == "slow":
             await self.piece("half ", False)
             while not (self.folder / "go").exists():

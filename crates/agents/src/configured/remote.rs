@@ -2,7 +2,8 @@
 //!
 //! Both stand on a [`Peer`], so that there is one durable way to call, to follow, to ask and to stop (`run.rs`).
 //! `profile.rs` says how the agent presents itself, `watch.rs` notices when that changes, `choose.rs` finds out
-//! which tool a message means, `pool.rs` keeps calls alive whose task waits for an answer.
+//! which tool a message means, `pool.rs` keeps calls alive whose task waits for an answer, `settle.rs` ends a wait that
+//! somebody else has ended.
 
 mod artifacts;
 mod choose;
@@ -10,6 +11,7 @@ mod form;
 mod pool;
 mod profile;
 mod run;
+mod settle;
 mod turn;
 mod watch;
 

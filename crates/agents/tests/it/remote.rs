@@ -22,7 +22,7 @@ use nuncio_engine::{
 };
 use serde_json::{Value, json};
 
-use self::far::{Act, Far, FarPeer, ended, form};
+use self::far::{Act, Far, FarPeer, ended, form, question};
 use crate::server::{Server, ending, submit};
 
 fn made_with(far: &Arc<Far>, change: impl FnOnce(&mut Remote)) -> Made {
@@ -76,6 +76,22 @@ async fn until(what: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), waited).await.expect("this should have come long ago");
+}
+
+/// Waits until a task does not ask any more what it asks, and then for its rest.
+async fn moved_on(server: &Server, task: Task) -> Task {
+    let asked = &task.questions[0].1.id;
+    let waited = async {
+        loop {
+            let task = server.get(&task).await;
+            if task.questions.iter().all(|(_, question)| question.id != *asked) {
+                return task;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let task = tokio::time::timeout(Duration::from_secs(20), waited).await.expect("it is asked for ever");
+    server.settle(task).await
 }
 
 fn named(name: &str) -> Part {
@@ -219,6 +235,92 @@ async fn a_call_that_is_gone_fails_where_the_table_says_so() {
 }
 
 #[tokio::test]
+async fn a_restart_while_a_call_begins_makes_it_again_only_where_the_table_says_so() {
+    for (lost, idempotent, again) in [
+        (Lost::Again, false, true),
+        (Lost::Fail, true, false),
+        (Lost::Safe, false, false),
+        (Lost::Safe, true, true),
+    ] {
+        // Nothing was heard of it yet, so nobody knows whether it was taken.
+        let script = vec![Act::Hold, ended(State::Completed, "")];
+        let far = Far::new(Protocol::A2a, false, vec![script, vec![ended(State::Completed, "")]]);
+        far.offers.lock().unwrap()[0].idempotent = idempotent;
+        let server = Server::with(vec![made_with(&far, |remote| remote.lost = lost).agent]).await;
+        let task = server.submit(submit("far", Part::text("x"))).await;
+        until(|| far.asked().len() == 1).await;
+        let server = server.restart().await;
+        let task = server.settle(task).await;
+        assert_eq!(task.state, if again { State::Completed } else { State::Failed }, "{lost:?} {idempotent}");
+        let words = "the call was lost and is not made again: this server stopped while it began the call";
+        assert_eq!(ending(&task).1, if again { "" } else { words });
+        assert_eq!(far.asked().len(), if again { 2 } else { 1 }, "{lost:?} {idempotent}");
+    }
+}
+
+#[tokio::test]
+async fn a_restart_in_a_call_without_a_way_back_makes_it_again_only_where_the_table_says_so() {
+    for (lost, idempotent, again) in
+        [(Lost::Fail, true, false), (Lost::Safe, false, false), (Lost::Safe, true, true)]
+    {
+        let script = vec![progress(1.0), Act::Hold];
+        let far = Far::new(Protocol::A2a, false, vec![script, vec![ended(State::Completed, "")]]);
+        far.offers.lock().unwrap()[0].idempotent = idempotent;
+        let server = Server::with(vec![made_with(&far, |remote| remote.lost = lost).agent]).await;
+        let task = server.submit(submit("far", Part::text("x"))).await;
+        server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
+        let server = server.restart().await;
+        let task = server.settle(task).await;
+        assert_eq!(task.state, if again { State::Completed } else { State::Failed }, "{lost:?} {idempotent}");
+        let words = "the call went with the process that made it";
+        assert_eq!(ending(&task).1.contains(words), !again, "{}", ending(&task).1);
+        assert_eq!(far.asked().len(), if again { 2 } else { 1 });
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_always_lost_is_not_made_for_ever() {
+    let scripts = vec![vec![progress(1.0), Act::Cut]; 5];
+    let far = Far::new(Protocol::A2a, false, scripts);
+    let task = server(&far).await.send("far", Part::text("x")).await;
+    let words = "the call was lost 5 times: ";
+    assert!(task.state == State::Failed && ending(&task).1.starts_with(words), "{:?}", ending(&task));
+    assert_eq!(far.asked().len(), 5);
+}
+
+#[tokio::test]
+async fn a_question_that_is_answered_over_there_is_taken_back_here() {
+    let settled = |id: &str| Act::Tell(Happened::Settled(id.into()));
+    for (keeps, rest) in [
+        (true, vec![settled("who"), chunk("Eve", false, true), ended(State::Completed, "")]),
+        (false, vec![settled("who"), form("why", "Why?"), ended(State::Completed, "")]),
+        (false, vec![ended(State::Canceled, "nobody answered")]),
+    ] {
+        let script = [vec![Act::Wonder(question("who", "Who?")), Act::Hold], rest.clone()].concat();
+        let far = Far::new(Protocol::A2a, keeps, vec![script]);
+        let server = server(&far).await;
+        let task = server.send("far", Part::text("x")).await;
+        assert_eq!(task.questions[0].1.text, "Who?");
+        while server.row(&task).await.node.is_some() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        far.on.notify_one();
+        let task = moved_on(&server, task).await;
+        match &rest[1..] {
+            [Act::Ask(_), _] => {
+                assert_eq!(task.questions[0].1.text, "Why?");
+                let task = server.answer(&task, named("Ada")).await;
+                assert_eq!(task.state, State::Completed);
+                assert_eq!(far.asked()[0].answers.len(), 1, "nobody was told anything about the first");
+            }
+            [_, _] => assert_eq!((task.state, text_of(&task).as_str()), (State::Completed, "Eve")),
+            _ => assert_eq!(ending(&task), (State::Canceled, "nobody answered".into(), vec![])),
+        }
+        assert_eq!(far.asked().len(), 1, "it was called once");
+    }
+}
+
+#[tokio::test]
 async fn a_cancel_here_is_a_cancel_there() {
     let far = Far::new(Protocol::A2a, true, vec![vec![progress(1.0), Act::Hold]]);
     let server = server(&far).await;
@@ -274,9 +376,53 @@ async fn the_agent_presents_itself_as_the_other_side_does() {
     assert_eq!(renewed.await.unwrap().description, "Does more.");
 }
 
+fn said(text: &str) -> Act {
+    Act::Tell(Happened::Said(Message::text("m", nuncio_engine::Role::Agent, text)))
+}
+
+/// How far it was, with the words.
+async fn progress_of(server: &Server, task: &Task) -> Vec<(f64, String)> {
+    let log = server.log(task).await;
+    let told = log.iter().filter_map(|event| match event {
+        Event::Progress(progress) => Some((progress.done, progress.text.clone().unwrap_or_default())),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[tokio::test]
+async fn who_does_not_tell_is_looked_at_from_time_to_time() {
+    let far = Far::new(Protocol::A2a, true, vec![]);
+    let look = |remote: &mut Remote| remote.patience.look = Duration::from_millis(20);
+    let living = made_with(&far, look).living.unwrap();
+    assert_eq!(living.renewed().await.profile().description, "Does far.");
+    far.offers.lock().unwrap()[0].description = "Does more.".into();
+    let renewed = tokio::time::timeout(Duration::from_secs(20), living.renewed()).await;
+    assert_eq!(renewed.expect("nobody had to tell").profile().description, "Does more.");
+}
+
+#[tokio::test]
+async fn words_are_counted_on_after_a_restart_and_in_another_call() {
+    let first = vec![said("one"), said("two"), Act::Hold, said("three"), Act::Forget, Act::Cut];
+    let second = vec![said("four"), ended(State::Completed, "")];
+    let far = Far::new(Protocol::A2a, true, vec![first, second]);
+    let server = server(&far).await;
+    let task = server.submit(submit("far", Part::text("x"))).await;
+    let two = |event: &Event| matches!(event, Event::Progress(p) if p.text.as_deref() == Some("two"));
+    server.log_until(&task, two).await;
+    let server = restart(server, &far).await;
+    until(|| far.resumed.load(Ordering::SeqCst) == 1).await;
+    far.on.notify_one();
+    let task = server.settle(task).await;
+    assert_eq!(task.state, State::Completed);
+    // What is told again after a restart is told again here, and counted on.
+    let told = ["one", "two", "one", "two", "three", "four"].into_iter().zip(1..);
+    let told: Vec<_> = told.map(|(words, n)| (f64::from(n), words.to_owned())).collect();
+    assert_eq!(progress_of(&server, &task).await, told);
+}
+
 #[tokio::test]
 async fn words_on_the_way_are_seen() {
-    let said = |text: &str| Act::Tell(Happened::Said(Message::text("m", nuncio_engine::Role::Agent, text)));
     let far = Far::new(
         Protocol::A2a,
         true,
@@ -284,13 +430,6 @@ async fn words_on_the_way_are_seen() {
     );
     let server = server(&far).await;
     let task = server.send("far", Part::text("x")).await;
-    let log = server.log(&task).await;
-    let seen: Vec<_> = log
-        .iter()
-        .filter_map(|event| match event {
-            Event::Progress(progress) => Some((progress.done, progress.text.clone().unwrap())),
-            _ => None,
-        })
-        .collect();
+    let seen = progress_of(&server, &task).await;
     assert_eq!(seen, [(1.0, "looking".to_owned()), (2.0, "found".to_owned())]);
 }

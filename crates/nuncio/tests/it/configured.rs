@@ -1,6 +1,7 @@
 //! Agents of `nuncio.toml` in the real server: served, killed, edited, and as the examples have them.
 
 mod examples;
+mod llm;
 mod tables;
 
 use std::{

@@ -16,6 +16,10 @@ use super::{
     task_stream::{Purpose, TaskStream},
 };
 
+/// How many of the events that a client has seen are looked at for how far the work was: what it is told next must be
+/// further, also where work that was cut off has begun anew.
+const LOOKED_AT: u64 = 1000;
+
 /// The id of an event: of a call, or of `tasks/result`, whose request is named as well.
 pub(super) fn event_id(task: TaskId, seq: u64, result: Option<&Id>) -> String {
     match result {
@@ -63,7 +67,8 @@ impl Mcp {
         }
         let known = engine.get(&client.caller, task).await?;
         stream.resume(&known, seq);
-        stream.follow(Some(engine.follow(&client.caller, task, seq).await?));
+        let from = seq.saturating_sub(LOOKED_AT);
+        stream.follow(Some(engine.follow(&client.caller, task, from).await?));
         Ok(stream)
     }
 }

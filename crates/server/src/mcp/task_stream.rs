@@ -63,6 +63,8 @@ pub(crate) struct TaskStream {
     /// Questions that were open when the log went up to `known`: those before it are put only if they are.
     known: u64,
     open: HashSet<String>,
+    /// What the client has seen up to where it goes on: it is taken for the progress alone.
+    seen: u64,
     /// Whether questions are to be put again.
     again: bool,
     /// The last progress that was told: it only grows.
@@ -96,6 +98,7 @@ impl TaskStream {
             pending: VecDeque::new(),
             known: 0,
             open: HashSet::new(),
+            seen: 0,
             again: false,
             progress: f64::NEG_INFINITY,
             asked: false,
@@ -125,7 +128,7 @@ impl TaskStream {
 
     /// Puts the questions again that were open when the client went away.
     pub(super) fn resume(&mut self, task: &Task, after: u64) {
-        self.known = task.seq;
+        (self.known, self.seen) = (task.seq, after);
         self.open = task.questions.iter().map(|(_, question)| question.id.clone()).collect();
         for (seq, question) in &task.questions {
             if *seq <= after {
@@ -221,6 +224,12 @@ impl TaskStream {
 
     fn take(&mut self, first_seq: u64, entries: &[Entry]) {
         for (seq, entry) in (first_seq..).zip(entries) {
+            if seq <= self.seen {
+                if let Event::Progress(progress) = entry.event() {
+                    self.progress = self.progress.max(progress.done);
+                }
+                continue;
+            }
             let mut data = Vec::new();
             match entry.event() {
                 Event::Progress(progress) => {

@@ -1,18 +1,20 @@
 //! Calls that go on while their task waits for an answer.
 //!
 //! A task that waits holds nothing, and its agent is dropped. But a call may live on its connection, as a plain MCP
-//! call does. So it waits here, in this process, until its task is run again. What does not fit any more is let go:
-//! the oldest first, and then the call is taken up by its handle, or made again.
+//! call does. So it waits here, in this process, until its task is run again. It is listened to meanwhile: whoever
+//! answers at the other side, or ends the call there, answers for this side as well (`settle.rs`). What does not fit
+//! any more is let go: the oldest first, and then the call is taken up by its handle, or made again.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use nuncio_client::peer::{Call, Happened};
+use nuncio_client::peer::{Call, HAPPENED, Happened, PeerError};
 use nuncio_engine::TaskId;
+use tokio::sync::oneshot;
 
-use super::There;
+use super::settle::Waits;
 
 /// How many calls wait.
 pub(super) const WAITING_CALLS: usize = 1024;
@@ -20,34 +22,110 @@ pub(super) const WAITING_CALLS: usize = 1024;
 /// A call, with what was read of it already.
 pub(super) struct Live {
     pub(super) call: Call,
-    pub(super) ahead: VecDeque<Happened>,
+    pub(super) ahead: VecDeque<Result<Happened, PeerError>>,
     /// The other side stays as long as the call does.
     _hold: Arc<()>,
 }
 
 impl Live {
-    pub(super) fn new(call: Call, there: &There) -> Self {
-        Self { call, ahead: VecDeque::new(), _hold: there.hold() }
+    pub(super) fn new(call: Call, hold: Arc<()>) -> Self {
+        Self { call, ahead: VecDeque::new(), _hold: hold }
     }
 }
 
-/// The calls that wait, oldest first, each with its task and which of the task's calls it is.
-static WAITING: Mutex<VecDeque<(TaskId, u32, Live)>> = Mutex::new(VecDeque::new());
+/// A call that waits: which of its task's calls it is, and how to get it back.
+struct Kept {
+    task: TaskId,
+    nth: u32,
+    back: oneshot::Sender<oneshot::Sender<Live>>,
+}
 
-/// Keeps a call until its task is run again.
-pub(super) fn keep(task: TaskId, nth: u32, live: Live) {
+/// The calls that wait, oldest first.
+static WAITING: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
+
+/// Keeps a call until its task is run again. `waits` is what the task waits for.
+pub(super) fn keep(task: TaskId, nth: u32, live: Live, waits: Waits) {
+    let (back, wanted) = oneshot::channel();
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    waiting.retain(|(known, ..)| *known != task);
+    waiting.retain(|kept| kept.task != task);
     while waiting.len() >= WAITING_CALLS {
         waiting.pop_front();
     }
-    waiting.push_back((task, nth, live));
+    waiting.push_back(Kept { task, nth, back });
+    tokio::spawn(listen(live, wanted, waits));
 }
 
 /// Takes a task's call back, if it is here: that one of its calls, or whichever it is.
-pub(super) fn take(task: TaskId, nth: Option<u32>) -> Option<Live> {
-    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_it = |kept: u32| nth.is_none_or(|nth| nth == kept);
-    let at = waiting.iter().position(|(known, kept, _)| *known == task && is_it(*kept))?;
-    waiting.remove(at).map(|(.., live)| live)
+pub(super) async fn take(task: TaskId, nth: Option<u32>) -> Option<Live> {
+    let kept = {
+        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |kept: u32| nth.is_none_or(|nth| nth == kept);
+        let at = waiting.iter().position(|kept| kept.task == task && is_it(kept.nth))?;
+        waiting.remove(at)?
+    };
+    let (give, given) = oneshot::channel();
+    kept.back.send(give).ok()?;
+    given.await.ok()
+}
+
+/// Listens to a call until it is wanted back. One that is not wanted any more is let go.
+async fn listen(mut live: Live, mut wanted: oneshot::Receiver<oneshot::Sender<Live>>, waits: Waits) {
+    let mut over = false;
+    let mut answered = live.ahead.iter().any(|happened| waits.is_answered_by(happened));
+    loop {
+        let happened = tokio::select! {
+            biased;
+            wanted = &mut wanted => {
+                if let Ok(give) = wanted {
+                    let _ = give.send(live);
+                }
+                return;
+            }
+            () = waits.settle(), if answered => {
+                answered = false;
+                continue;
+            }
+            happened = live.call.next(), if !over && live.ahead.len() < HAPPENED => happened,
+        };
+        over = matches!(happened, Err(_) | Ok(Happened::Ended(_)));
+        answered |= waits.is_answered_by(&happened);
+        live.ahead.push_back(happened);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nuncio_client::peer::CallDriver;
+
+    use super::*;
+
+    fn task(n: usize) -> TaskId {
+        TaskId::parse(&format!("01900000-0000-7000-8000-{n:012x}")).unwrap()
+    }
+
+    fn kept(task: TaskId) -> CallDriver {
+        let (call, driver) = Call::new();
+        keep(task, 1, Live::new(call, Arc::default()), Waits::for_nothing());
+        driver
+    }
+
+    #[tokio::test]
+    async fn the_oldest_call_is_let_go_when_there_are_too_many() {
+        let oldest = task(0);
+        let first = kept(oldest);
+        let others: Vec<_> = (1..WAITING_CALLS).map(task).collect();
+        let drivers: Vec<_> = others.iter().map(|task| kept(*task)).collect();
+        tokio::task::yield_now().await;
+        assert!(!first.happened.is_closed(), "there is a place for each of them");
+        let youngest = task(WAITING_CALLS);
+        let last = kept(youngest);
+        first.happened.closed().await;
+        assert!(take(oldest, None).await.is_none());
+        assert!(!last.happened.is_closed() && !drivers[0].happened.is_closed());
+        assert!(take(youngest, Some(2)).await.is_none(), "it is another of its calls");
+        assert!(take(youngest, Some(1)).await.is_some());
+        for task in others {
+            assert!(take(task, None).await.is_some());
+        }
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use nuncio_client::peer::{Call, Ended, Handle, Happened, PeerError};
+use nuncio_client::peer::{Ended, Handle, Happened, PeerError};
 use nuncio_engine::{
     AgentError, Answer, Message, Outcome, Part, Role, TaskContext, question::Question, task::State,
 };
@@ -16,6 +16,7 @@ use super::{
     choose::{self, Chosen},
     form, pool,
     pool::Live,
+    settle::Waits,
     turn::{self, Begun, From, Job, Turn},
 };
 use crate::configured::spec::Lost;
@@ -28,7 +29,7 @@ pub(super) async fn run(there: &There, cx: &TaskContext) -> Result<Outcome, Agen
     let _hold = there.hold();
     let outcome = work(there, cx).await;
     // It has ended: nobody comes back for what still waits.
-    drop(pool::take(cx.task_id(), None));
+    drop(pool::take(cx.task_id(), None).await);
     outcome
 }
 
@@ -103,7 +104,14 @@ impl Attempt<'_> {
         };
         let (mut open, mut said, mut answer) = (vec![], 0, None);
         loop {
-            let from = From { handle: handle.clone(), open, said, answer: answer.take() };
+            let from = From {
+                handle: handle.clone(),
+                open,
+                said,
+                has_figures: false,
+                words: None,
+                answer: answer.take(),
+            };
             let turn = self.follow(from, &mut live).await?;
             match turn {
                 Turn::Ended { state, message } => return Ok(End::Outcome(outcome(state, message))),
@@ -118,7 +126,11 @@ impl Attempt<'_> {
                             answered => answered?,
                         },
                     };
-                    given.now.push_back((question.clone(), reply.clone()));
+                    // A dismissal decides nothing, and stands for a question that was settled elsewhere, too: who
+                    // asks again in another call is answered anew.
+                    if reply != Answer::Cancel {
+                        given.now.push_back((question.clone(), reply.clone()));
+                    }
                     answer = Some((question, reply));
                 }
             }
@@ -175,7 +187,7 @@ impl Attempt<'_> {
         }))
     }
 
-    async fn follow(&self, from: From, live: &mut Option<Live>) -> Result<Turn, AgentError> {
+    async fn follow(&self, mut from: From, live: &mut Option<Live>) -> Result<Turn, AgentError> {
         let mut first = true;
         let calls = from.answer.is_some()
             && from.handle.as_ref().is_some_and(|handle| self.there.peer().answers_by_calling(handle));
@@ -195,31 +207,47 @@ impl Attempt<'_> {
                     "this server stopped while it made the call again with an answer".into(),
                 ));
             }
+            if live.is_none() || self.nth > 1 {
+                self.count_on(&mut from).await;
+            }
             turn::follow(self.there, &step, from, live).await
         };
         self.cx.step(&self.named("follow"), follow).await
+    }
+
+    /// Words on the way are counted on from what was said before, by another process or in another call: progress
+    /// only grows.
+    async fn count_on(&self, from: &mut From) {
+        let task = self.cx.engine().get(&self.cx.caller(), &self.cx.task_id().to_string()).await;
+        let Some((_, said)) = task.ok().and_then(|task| task.progress.clone()) else { return };
+        from.has_figures = said.total.is_some();
+        from.words = said.text;
+        // Counts are small, and what is none is no count of words.
+        if said.total.is_none() && (0.0..1e9).contains(&said.done) {
+            from.said = from.said.max(said.done as u32);
+        }
     }
 
     /// Puts a question; the call waits beside the task meanwhile, which may be let go.
     async fn ask(&self, question: &Question, live: &mut Option<Live>) -> Result<Answer, AgentError> {
         let task = self.cx.task_id();
         if let Some(live) = live.take() {
-            pool::keep(task, self.nth, live);
+            pool::keep(task, self.nth, live, Waits::new(self.cx, question));
         }
         let answered = form::put(self.cx, question).await;
-        *live = pool::take(task, Some(self.nth));
+        *live = pool::take(task, Some(self.nth)).await;
         answered
     }
 
     /// The task was canceled while it waited: so is the call. How that ends there is how it ends here.
     async fn stop(&self, live: Option<Live>, handle: Option<&Handle>) -> Result<End, AgentError> {
         let waited = match live {
-            Some(live) => stopped(live.call).await,
+            Some(live) => stopped(live).await,
             None => Err(PeerError::Gone("the call is not here".into())),
         };
         let ended = match (waited, handle) {
             (Err(_), Some(handle)) => match self.there.peer().resume(handle).await {
-                Ok(call) => stopped(call).await,
+                Ok(call) => stopped(Live::new(call, self.there.hold())).await,
                 Err(error) => Err(error),
             },
             (waited, _) => waited,
@@ -247,11 +275,17 @@ impl Attempt<'_> {
     }
 }
 
-/// Stops a call and waits for its end.
-async fn stopped(mut call: Call) -> Result<Ended, PeerError> {
-    call.cancel().await?;
+/// Stops a call and waits for its end. It may have ended by itself.
+async fn stopped(mut live: Live) -> Result<Ended, PeerError> {
+    let told = live.call.cancel().await;
+    for happened in live.ahead {
+        if let Happened::Ended(ended) = happened? {
+            return Ok(ended);
+        }
+    }
+    told?;
     loop {
-        if let Happened::Ended(ended) = call.next().await? {
+        if let Happened::Ended(ended) = live.call.next().await? {
             return Ok(ended);
         }
     }

@@ -56,6 +56,10 @@ pub(super) struct From {
     pub(super) open: Vec<ArtifactChunk>,
     /// How often there were words without figures.
     pub(super) said: u32,
+    /// Whether there were figures, so that words are no progress.
+    pub(super) has_figures: bool,
+    /// The last words that were said before, by another process. They may be the first that are told now.
+    pub(super) words: Option<String>,
     /// What the call asked last, with the answer.
     pub(super) answer: Option<(Question, Answer)>,
 }
@@ -124,7 +128,7 @@ pub(super) async fn begin(
 
 /// Begins, and waits for the first thing that happens: what leads back to the call, where there is such a thing.
 async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live, Option<Handle>), PeerError> {
-    let mut live = Live::new(there.peer().begin(begin).await?, there);
+    let mut live = Live::new(there.peer().begin(begin).await?, there.hold());
     let happened = tokio::select! {
         happened = live.call.next() => happened?,
         // The turn that follows stops it.
@@ -133,7 +137,7 @@ async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live,
     match happened {
         Happened::Kept(handle) => Ok((live, Some(handle))),
         other => {
-            live.ahead.push_back(other);
+            live.ahead.push_back(Ok(other));
             Ok((live, None))
         }
     }
@@ -152,7 +156,8 @@ pub(super) async fn follow(
         handle: from.handle,
         artifacts: Artifacts::after(from.open),
         said: from.said,
-        has_figures: false,
+        has_figures: from.has_figures,
+        words: from.words,
         answer: from.answer,
         answered: None,
         told: false,
@@ -198,6 +203,7 @@ struct Following<'a> {
     artifacts: Artifacts,
     said: u32,
     has_figures: bool,
+    words: Option<String>,
     /// An answer that is to be given, with its question.
     answer: Option<(Question, Answer)>,
     /// The question that was answered in this turn, with the answer. It may be told once more.
@@ -213,7 +219,7 @@ impl Following<'_> {
         let Some(handle) = &self.handle else {
             return Err(PeerError::Gone("the call went with the process that made it".into()));
         };
-        self.there.peer().resume(handle).await.map(|call| Live::new(call, self.there))
+        self.there.peer().resume(handle).await.map(|call| Live::new(call, self.there.hold()))
     }
 
     /// What a call comes to that cannot be followed.
@@ -237,7 +243,8 @@ impl Following<'_> {
         }
         loop {
             let happened = match live.ahead.pop_front() {
-                Some(happened) => happened,
+                Some(Ok(happened)) => happened,
+                Some(Err(error)) => return Ok(Err(error)),
                 None => tokio::select! {
                     happened = live.call.next() => match happened {
                         Ok(happened) => happened,
@@ -325,7 +332,7 @@ impl Following<'_> {
     /// Words on the way are progress; beside figures they are lines of the log.
     async fn say(&mut self, message: &Message) -> Result<(), AgentError> {
         let text = message.joined_text();
-        if text.is_empty() {
+        if text.is_empty() || self.words.take().is_some_and(|words| words == text) {
             return Ok(());
         }
         if self.has_figures {

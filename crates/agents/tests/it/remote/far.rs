@@ -24,6 +24,8 @@ use tokio::sync::Notify;
 pub(crate) enum Act {
     Tell(Happened),
     Ask(Question),
+    /// They ask, and go on without an answer of ours.
+    Wonder(Question),
     /// Work, until they are let go on.
     Hold,
     /// The connection breaks.
@@ -123,9 +125,13 @@ pub(crate) fn offer(name: &str, input_schema: Option<Value>) -> Offer {
 }
 
 pub(crate) fn form(id: &str, text: &str) -> Act {
+    Act::Ask(question(id, text))
+}
+
+pub(crate) fn question(id: &str, text: &str) -> Question {
     let schema =
         json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
-    Act::Ask(Question { id: id.into(), text: text.into(), ask: Ask::Form { schema } })
+    Question { id: id.into(), text: text.into(), ask: Ask::Form { schema } }
 }
 
 pub(crate) fn ended(state: State, words: &str) -> Act {
@@ -221,6 +227,7 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
         }
         match act {
             Act::Tell(happened) => drop(side.happened.send(Ok(happened)).await),
+            Act::Wonder(question) => drop(side.happened.send(Ok(Happened::Asks(question))).await),
             Act::Cut => {
                 let _ = side.happened.send(Err(PeerError::Cut("the connection broke".into()))).await;
                 return;
@@ -264,7 +271,15 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
                 if far.keeps {
                     let _ = side.happened.send(Ok(far.handle(task, at))).await;
                 }
-                match side.orders.recv().await {
+                let order = loop {
+                    match side.orders.recv().await {
+                        Some(Order::Answer { question: other, taken, .. }) if other != question.id => {
+                            let _ = taken.send(Err(PeerError::Gone("that is not asked".into())));
+                        }
+                        order => break order,
+                    }
+                };
+                match order {
                     Some(Order::Answer { taken, .. }) if is_left(&far.deaf) => {
                         let _ = taken.send(Ok(()));
                         let cut = PeerError::Cut("the connection broke".into());

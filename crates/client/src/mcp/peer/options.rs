@@ -30,6 +30,9 @@ pub struct McpOptions {
     pub probe_timeout: Duration,
     /// How long nothing at all may be heard of a call. On pipes the time in which a question is open does not count.
     pub silence: Duration,
+    /// How soon a stream that was taken up is asked for once more when nothing follows what was missed: there are
+    /// servers that keep what follows and send it nowhere. Longer each time, to 15 s.
+    pub quiet: Duration,
     /// How often a stream that was cut is asked for again without hearing anything new; and how often a task.
     pub reconnects: u32,
     /// The longest wait between two such attempts, and before a program that died is started again.
@@ -74,6 +77,7 @@ impl Default for McpOptions {
             request_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(5),
             silence: Duration::from_secs(24 * 3600),
+            quiet: Duration::from_secs(2),
             reconnects: 30,
             max_backoff: Duration::from_secs(5),
             max_retry: Duration::from_secs(300),

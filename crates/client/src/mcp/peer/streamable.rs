@@ -11,16 +11,21 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use nuncio_wire::{mcp::Version, sse};
 use reqwest::Response;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     exchange::{AbortOnDrop, Exchange, Heard},
-    fail::{Fail, of_status},
+    fail::{Fail, of_status, words},
     http::{Http, is_stream},
     hub::{Hub, Taken},
     incoming::{self, Answer, Incoming},
 };
 use crate::{mcp::relay::envelope::encoded, peer::PeerError};
+
+/// The longest wait for more on a stream that was taken up.
+const LONGEST_QUIET: Duration = Duration::from_secs(15);
+/// What comes so long after a stream was taken up was not missed before: the server goes on with it.
+const REPLAYED: Duration = Duration::from_secs(1);
 
 /// Messages of a stream that wait for whoever follows the call; then the network waits.
 const AHEAD: usize = 16;
@@ -52,6 +57,18 @@ struct Reading {
     news: bool,
     /// Attempts since then.
     attempts: u32,
+    /// How long to wait for more on a stream that was taken up, until something has followed what was missed.
+    quiet: Option<Duration>,
+}
+
+/// How a stream ended.
+#[derive(PartialEq)]
+enum Drained {
+    /// The answer was in it.
+    Answered,
+    Cut,
+    /// It was taken up, and nothing follows.
+    Quiet,
 }
 
 impl Streamable {
@@ -88,8 +105,8 @@ impl Streamable {
                 match self.answered(answered, &request["id"], &tell).await? {
                     None => Ok(()),
                     Some(stream) => match self.drain(stream, &request["id"], &mut at, &tell).await? {
-                        true => Ok(()),
-                        false => Err(Fail::cut(format!("the answer of {} broke off", self.http.at))),
+                        Drained::Answered => Ok(()),
+                        _ => Err(Fail::cut(format!("the answer of {} broke off", self.http.at))),
                     },
                 }
             };
@@ -163,13 +180,14 @@ impl Streamable {
         };
         loop {
             at.news = false;
-            if self.drain(stream, id, &mut at, tell).await? {
+            let drained = self.drain(stream, id, &mut at, tell).await?;
+            if drained == Drained::Answered {
                 return Ok(());
             }
-            if at.news {
+            if at.news || drained == Drained::Quiet {
                 at.attempts = 0;
             }
-            stream = self.again(&mut at, false).await?;
+            stream = self.again(&mut at, drained == Drained::Quiet).await?;
         }
     }
 
@@ -191,29 +209,45 @@ impl Streamable {
         Err(Fail::malformed(&self.http.at, "an answer to another request"))
     }
 
-    /// Reads a stream to its end. Returns whether the answer was in it.
-    async fn drain(&self, stream: Response, id: &Value, at: &mut Reading, tell: &Tell) -> Result<bool, Fail> {
+    /// Reads a stream to its end.
+    async fn drain(
+        &self,
+        stream: Response,
+        id: &Value,
+        at: &mut Reading,
+        tell: &Tell,
+    ) -> Result<Drained, Fail> {
         let mut parser = sse::Parser::new(self.http.options.max_message);
         let mut pieces = stream.bytes_stream();
+        let begun = Instant::now();
+        let mut last = begun;
         loop {
-            // However it ends, it has been cut.
-            let piece = match tokio::time::timeout(self.http.options.silence, pieces.next()).await {
-                Ok(Some(Ok(piece))) => piece,
-                _ => return Ok(false),
+            // However it ends, it has been cut. Signs of life are no news: a server may keep a stream that was taken
+            // up alive, and have forgotten what it is for.
+            let piece = tokio::select! {
+                piece = tokio::time::timeout(self.http.options.silence, pieces.next()) => piece,
+                () = quiet(last, at.quiet) => {
+                    at.quiet = at.quiet.map(|quiet| (quiet * 2).min(LONGEST_QUIET.max(quiet)));
+                    return Ok(Drained::Quiet);
+                }
             };
+            let Ok(Some(Ok(piece))) = piece else { return Ok(Drained::Cut) };
             let events =
                 parser.feed(&piece).map_err(|error| Fail::malformed(&self.http.at, error.to_string()))?;
             if let Some(retry) = parser.retry() {
                 (at.retry, at.news) = (Some(retry.min(self.http.options.max_retry)), true);
             }
             for event in events {
-                at.news = true;
+                (at.news, last) = (true, Instant::now());
+                if begun.elapsed() > REPLAYED {
+                    at.quiet = None;
+                }
                 if !event.data.is_empty() {
                     let messages = incoming::read(event.data.as_bytes())
                         .map_err(|why| Fail::malformed(&self.http.at, why))?;
                     for message in messages {
                         if self.tell(message, id, tell).await? {
-                            return Ok(true);
+                            return Ok(Drained::Answered);
                         }
                     }
                 }
@@ -288,7 +322,15 @@ impl Streamable {
                 Err(fail) => return Err(fail),
             };
             match answered.status().as_u16() {
-                200 if is_stream(&answered) => return Ok(answered),
+                200 if is_stream(&answered) => {
+                    at.quiet = at.quiet.or(Some(options.quiet));
+                    return Ok(answered);
+                }
+                // It has not noticed yet that the stream before this one is gone.
+                409 => {
+                    last = format!("{place} says that somebody else reads the stream");
+                    continue;
+                }
                 405 | 501 => {
                     let why =
                         format!("the answer of {place} broke off, and it does not take up streams again");
@@ -334,10 +376,12 @@ impl Streamable {
         if status == 404 && self.session.is_some() {
             return Fail::SessionLost;
         }
-        match self.http.whole(answered).await {
-            Ok(body) => of_status(&self.http.at, status, &headers, &body),
-            Err(_) => of_status(&self.http.at, status, &headers, b""),
+        let body = self.http.whole(answered).await.unwrap_or_default();
+        // The servers of many examples, the reference server among them, say it in these words instead.
+        if status == 400 && self.session.is_some() && words(&body).to_lowercase().contains("session") {
+            return Fail::SessionLost;
         }
+        of_status(&self.http.at, status, &headers, &body)
     }
 
     /// What goes with every request of a session.
@@ -373,6 +417,14 @@ impl Streamable {
             headers.insert(HeaderName::from_static("mcp-name"), name);
         }
         headers
+    }
+}
+
+/// Returns when nothing has come for so long.
+async fn quiet(since: Instant, limit: Option<Duration>) {
+    match limit {
+        Some(limit) => tokio::time::sleep_until(since + limit).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -191,6 +191,44 @@ async fn a_cut_stream_is_asked_for_after_its_last_event() {
     assert_eq!((seen.told.join(", "), seen.text()), ("one, two".into(), "done".into()));
 }
 
+/// There are servers that replay what was missed on the new stream, and send what follows to the old one.
+#[tokio::test]
+async fn a_stream_that_was_taken_up_and_stays_quiet_is_asked_for_again() {
+    let (gets, conflicts) = (Count::default(), Count::default());
+    let (counted, refused) = (gets.clone(), conflicts.clone());
+    let url = serve(move |asked| match (asked.verb.as_str(), asked.header("last-event-id")) {
+        ("POST", _) if asked.method() == "tools/call" => {
+            Reply::Events(event(&format!("{}-1", asked.body["id"]), log("one")), Ends::Now)
+        }
+        ("GET", Some(cursor)) => {
+            let id: u64 = cursor.split_once('-').unwrap().0.parse().unwrap();
+            let two = event(&format!("{id}-2"), log("two"));
+            match counted.next() {
+                // Longer than the limit of attempts, because each of them is one that went well.
+                0 => Reply::Events(two, Ends::Never),
+                1..=7 => Reply::Events(": still here\n\n".into(), Ends::Never),
+                // It has not noticed that nobody reads the stream before.
+                8 => {
+                    refused.next();
+                    let error = json!({ "code": -32000, "message": "Conflict" });
+                    Reply::Json(409, json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string())
+                }
+                _ => {
+                    assert_eq!(cursor, format!("{id}-2"), "after what was replayed");
+                    let answer = json!({ "jsonrpc": "2.0", "id": id, "result": said("done") }).to_string();
+                    Reply::Events(event(&format!("{id}-3"), answer), Ends::Never)
+                }
+            }
+        }
+        _ => Reply::Ordinary,
+    })
+    .await;
+    let options = McpOptions { reconnects: 5, quiet: Duration::from_millis(20), ..options() };
+    let seen = within(call(&McpPeer::new(Place::Url(url), options))).await.unwrap();
+    assert_eq!((seen.told.join(", "), seen.text()), ("one, two".into(), "done".into()));
+    assert_eq!((gets.get(), conflicts.get()), (10, 1));
+}
+
 #[tokio::test]
 async fn a_server_that_lets_go_says_when_to_come_again() {
     let (gets, when) = (Count::default(), Arc::new(Mutex::new(vec![Instant::now()])));
@@ -279,20 +317,24 @@ async fn what_has_no_way_back_is_cut_and_never_done() {
 
 #[tokio::test]
 async fn a_session_that_was_lost_is_begun_anew() {
-    let sessions = Count::default();
-    let counted = sessions.clone();
-    let url = serve(move |asked| match asked.method() {
-        "initialize" => {
-            assert_eq!(asked.header("mcp-session-id"), None);
-            counted.next();
-            Reply::Ordinary
-        }
-        "tools/call" if counted.get() == 1 => Reply::Json(404, "gone".into()),
-        _ => Reply::Ordinary,
-    })
-    .await;
-    assert_eq!(call(&peer(&url)).await.unwrap().text(), "done");
-    assert_eq!(sessions.get(), 2);
+    let error = json!({ "code": -32000, "message": "Bad Request: No valid session ID provided" });
+    let not_as_it_should_be = json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string();
+    for (status, body) in [(404, "gone".to_owned()), (400, not_as_it_should_be)] {
+        let sessions = Count::default();
+        let counted = sessions.clone();
+        let url = serve(move |asked| match asked.method() {
+            "initialize" => {
+                assert_eq!(asked.header("mcp-session-id"), None);
+                counted.next();
+                Reply::Ordinary
+            }
+            "tools/call" if counted.get() == 1 => Reply::Json(status, body.clone()),
+            _ => Reply::Ordinary,
+        })
+        .await;
+        assert_eq!(call(&peer(&url)).await.unwrap().text(), "done");
+        assert_eq!(sessions.get(), 2);
+    }
 }
 
 #[tokio::test]

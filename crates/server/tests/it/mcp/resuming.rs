@@ -78,6 +78,29 @@ async fn a_stream_that_is_taken_up_while_it_runs_goes_on() {
     assert_eq!(stage.state(&task).await, "COMPLETED");
 }
 
+/// Progress of one request only grows, whatever its client was told on a stream before.
+#[tokio::test]
+async fn what_is_told_on_another_stream_is_further_than_what_was_told() {
+    let stage = Stage::new().await;
+    let client = Client::session(&stage, V2025, asks()).await;
+    let mut stream = client.stream("tools/call", with_token(saying("player", "falter"))).await;
+    task_of(&mut stream).await;
+    let mut last = String::new();
+    for n in 1..=3 {
+        let (told, message) = stream.told().await.unwrap();
+        assert_eq!(message["params"]["progress"], json!(f64::from(n)), "{message}");
+        last = told.id.unwrap();
+    }
+    drop(stream);
+    stage.open(1);
+    let pieces = client.resume(&last).await.stream().pieces().await;
+    let messages: Vec<_> = pieces.iter().filter_map(|piece| piece.message()).collect();
+    let progress: Vec<_> =
+        messages.iter().filter_map(|message| message["params"]["progress"].as_f64()).collect();
+    assert_eq!(progress, [4.0], "{messages:?}");
+    assert_eq!(text_of(&messages.last().unwrap()["result"]), "arrived");
+}
+
 #[tokio::test]
 async fn the_stream_of_a_result_goes_on_as_well() {
     let stage = Stage::new().await;

@@ -207,6 +207,17 @@ impl Agent for Player {
                 }
                 Ok(Outcome::said(format!("told {count}")))
             }
+            // Three steps, and when the gate opens from the first one on again.
+            "falter" => {
+                for n in 1..=7_u32 {
+                    if n == 4 {
+                        self.pass(&cx, 1).await?;
+                    }
+                    let step = if n < 4 { n } else { n - 3 };
+                    cx.progress(f64::from(step), None, format!("step {step}")).await?;
+                }
+                Ok(Outcome::said("arrived"))
+            }
             // At work until it is canceled.
             "wait" => {
                 cx.progress(1.0, None, "waiting").await?;
