@@ -14,7 +14,7 @@ use nuncio_client::peer::{Call, HAPPENED, Happened, PeerError};
 use nuncio_engine::TaskId;
 use tokio::sync::oneshot;
 
-use super::settle::Waits;
+use super::{There, settle::Waits};
 
 /// How many calls wait.
 pub(super) const WAITING_CALLS: usize = 1024;
@@ -28,7 +28,11 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(call: Call, hold: Arc<()>) -> Self {
+    pub(super) fn new(call: Call, there: &There) -> Self {
+        Self::held(call, there.hold())
+    }
+
+    fn held(call: Call, hold: Arc<()>) -> Self {
         Self { call, ahead: VecDeque::new(), _hold: hold }
     }
 }
@@ -105,7 +109,7 @@ mod tests {
 
     fn kept(task: TaskId) -> CallDriver {
         let (call, driver) = Call::new();
-        keep(task, 1, Live::new(call, Arc::default()), Waits::for_nothing());
+        keep(task, 1, Live::held(call, Arc::default()), Waits::for_nothing());
         driver
     }
 

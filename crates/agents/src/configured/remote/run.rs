@@ -247,7 +247,7 @@ impl Attempt<'_> {
         };
         let ended = match (waited, handle) {
             (Err(_), Some(handle)) => match self.there.peer().resume(handle).await {
-                Ok(call) => stopped(Live::new(call, self.there.hold())).await,
+                Ok(call) => stopped(Live::new(call, self.there)).await,
                 Err(error) => Err(error),
             },
             (waited, _) => waited,

@@ -128,7 +128,7 @@ pub(super) async fn begin(
 
 /// Begins, and waits for the first thing that happens: what leads back to the call, where there is such a thing.
 async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live, Option<Handle>), PeerError> {
-    let mut live = Live::new(there.peer().begin(begin).await?, there.hold());
+    let mut live = Live::new(there.peer().begin(begin).await?, there);
     let happened = tokio::select! {
         happened = live.call.next() => happened?,
         // The turn that follows stops it.
@@ -219,7 +219,7 @@ impl Following<'_> {
         let Some(handle) = &self.handle else {
             return Err(PeerError::Gone("the call went with the process that made it".into()));
         };
-        self.there.peer().resume(handle).await.map(|call| Live::new(call, self.there.hold()))
+        self.there.peer().resume(handle).await.map(|call| Live::new(call, self.there))
     }
 
     /// What a call comes to that cannot be followed.
