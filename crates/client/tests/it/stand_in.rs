@@ -37,6 +37,8 @@ pub(crate) struct StandIn {
 #[derive(Default)]
 struct Told {
     asked: Mutex<Vec<Asked>>,
+    /// The headers of those who only looked whether it is there.
+    looked: Mutex<Vec<HeaderMap>>,
     replies: Mutex<VecDeque<Reply>>,
     /// Connections that were let go before the answer had ended.
     left: AtomicUsize,
@@ -200,6 +202,11 @@ impl StandIn {
         self.told.asked.lock().unwrap().clone()
     }
 
+    /// The headers of those who only looked whether it is there.
+    pub(crate) fn looked(&self) -> Vec<HeaderMap> {
+        self.told.looked.lock().unwrap().clone()
+    }
+
     /// How often somebody went away before the answer had ended.
     pub(crate) fn left(&self) -> usize {
         self.told.left.load(Ordering::SeqCst)
@@ -237,6 +244,7 @@ async fn answer(
 ) -> Response {
     // Somebody looks whether it is there.
     if method == Method::GET {
+        told.looked.lock().unwrap().push(headers);
         return Response::default();
     }
     let body = serde_json::from_slice(&body).unwrap_or_default();

@@ -150,7 +150,7 @@ async fn a_provider_can_be_looked_for() {
     let stand_in = StandIn::start([]).await;
     let probe = llm(&stand_in, json!({})).probe().unwrap();
     assert_eq!(probe.look().await, Ok(()), "an error is an answer, too");
-    assert!(!stand_in.asked()[0].headers.contains_key("authorization"));
+    assert!(!stand_in.looked()[0].contains_key("authorization"));
     let nobody = llm(&stand_in, json!({ "base-url": "http://127.0.0.1:1/v1" })).probe().unwrap();
     assert!(nobody.look().await.unwrap_err().starts_with("the model could not be asked"));
 }

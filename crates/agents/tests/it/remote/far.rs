@@ -271,7 +271,15 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
                 if far.keeps {
                     let _ = side.happened.send(Ok(far.handle(task, at))).await;
                 }
-                match side.orders.recv().await {
+                let order = loop {
+                    match side.orders.recv().await {
+                        Some(Order::Answer { question: other, taken, .. }) if other != question.id => {
+                            let _ = taken.send(Err(PeerError::Gone("that is not asked".into())));
+                        }
+                        order => break order,
+                    }
+                };
+                match order {
                     Some(Order::Answer { taken, .. }) if is_left(&far.deaf) => {
                         let _ = taken.send(Ok(()));
                         let cut = PeerError::Cut("the connection broke".into());

@@ -93,49 +93,59 @@ async fn a_program_tells_and_asks_while_it_works() {
 
 #[tokio::test]
 async fn a_question_is_never_put_to_another_call() {
-    for (max_connections, questions, said) in [(8, 1, "sure"), (1, 0, "refused")] {
-        ask_at_once(max_connections, questions, said).await;
+    let (asked, refused) = ((1, "sure".to_owned()), (0, "refused".to_owned()));
+    for (max_connections, then) in [(8, &asked), (1, &refused)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut program = shell(&script(UNKNOWN, ASKS));
+        program.env.insert("FOLDER".into(), folder.path().to_str().unwrap().into());
+        let probe_timeout = Duration::from_millis(300);
+        let options = McpOptions { max_connections, probe_timeout, ..options() };
+        let peer = McpPeer::new(Place::Command(program), options);
+        // As long as nobody knows that it asks, calls share one process, and what may be anybody's is refused.
+        let seen = ask_at_once(&peer, folder.path(), 2).await;
+        assert!(seen.iter().all(|seen| *seen == refused), "{seen:?}");
+        // From then on each has a process of its own, as far as there are enough, and is asked what it caused.
+        let seen = ask_at_once(&peer, folder.path(), 3).await;
+        assert!(seen.iter().all(|seen| seen == then), "{max_connections}: {seen:?}");
+        within(peer.close()).await;
     }
 }
 
-async fn ask_at_once(max_connections: usize, questions: usize, said: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    // The first call of a process asks when the gate opens, while the process reads on; the others wait for it, too.
-    let work = r#"
-      ( while [ ! -e "$GATE" ]; do sleep 0.02; done
-        say '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{"type":"object"}}}'
-        while [ ! -e "$GATE.$$" ]; do sleep 0.02; done
-        done_with "$(cat "$GATE.$$")" ) & ;;
-    *'"id":"q"'*) case "$line" in
-        *'"accept"'*) echo sure > "$GATE.$$.new" ;;
-        *several*) echo refused > "$GATE.$$.new" ;;
-      esac; mv "$GATE.$$.new" "$GATE.$$""#;
-    let mut program = shell(&script(UNKNOWN, work));
-    let gate = folder.path().join("gate");
-    program.env.insert("GATE".into(), gate.to_str().unwrap().into());
-    let options = McpOptions { max_connections, probe_timeout: Duration::from_millis(300), ..options() };
-    let peer = McpPeer::new(Place::Command(program), options);
-    // As long as nobody knows that it asks, calls share one process, and what may be anybody's is refused.
+/// A call asks once the file `ask` is there, while the process reads on, and ends once the file `end` is there. What
+/// came of its question is in a file of its own.
+const ASKS: &str = r#"
+      ( until [ -e "$FOLDER/ask" ]; do sleep 0.02; done
+        say "{\"jsonrpc\":\"2.0\",\"id\":\"q$id\",\"method\":\"elicitation/create\",\"params\":{\"message\":\"Sure?\",\"requestedSchema\":{\"type\":\"object\"}}}"
+        until [ -e "$FOLDER/end" ]; do sleep 0.02; done
+        done_with "$(cat "$FOLDER/came.$$.q$id")" ) & ;;
+    *'"id":"q'*)
+      came="came.$$.$(printf '%s' "$id" | tr -d '"')"
+      case "$line" in *'"accept"'*) word=sure ;; *several*) word=refused ;; *) word=else ;; esac
+      printf '%s' "$word" > "$FOLDER/new.$$"; mv "$FOLDER/new.$$" "$FOLDER/$came""#;
+
+/// Makes so many calls that all ask at the same time; how often each was asked here, and what it said.
+async fn ask_at_once(peer: &McpPeer, folder: &Path, count: usize) -> Vec<(usize, String)> {
+    for file in std::fs::read_dir(folder).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
     let mut calls = vec![];
-    for _ in 0..2 {
+    for _ in 0..count {
         calls.push(peer.begin(with("t", json!({}))).await.unwrap());
     }
-    within(peer.look()).await.unwrap();
-    std::fs::write(&gate, "").unwrap();
-    for call in &mut calls {
-        let seen = follow(call).await.unwrap();
-        assert_eq!((seen.questions.len(), seen.text().as_str()), (0, "refused"));
-    }
-    // From then on each has a process of its own, as far as there are enough, and is asked what it caused.
-    let mut calls = vec![];
-    for _ in 0..3 {
-        calls.push(peer.begin(with("t", json!({}))).await.unwrap());
-    }
-    for call in &mut calls[1..] {
-        let seen = follow(call).await.unwrap();
-        assert_eq!((seen.questions.len(), seen.text().as_str()), (questions, said));
-    }
-    within(peer.close()).await;
+    std::fs::write(folder.join("ask"), "").unwrap();
+    let came = || {
+        let names = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("came.")).count()
+    };
+    let all_came = async {
+        while came() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        std::fs::write(folder.join("end"), "").unwrap();
+    };
+    let (seen, ()) =
+        tokio::join!(futures_util::future::join_all(calls.iter_mut().map(follow)), within(all_came));
+    seen.into_iter().map(|seen| seen.unwrap()).map(|seen| (seen.questions.len(), seen.text())).collect()
 }
 
 #[tokio::test]
