@@ -155,9 +155,9 @@ fn told(happened: &Happened) -> (&'static str, Value) {
 }
 
 fn read(mut arguments: impl Iterator<Item = String>) -> Result<Order, String> {
-    let mut options = McpOptions { log_level: Some(Level::Debug), ..McpOptions::default() };
+    let mut options = McpOptions { log_level: Level::Debug.into(), ..McpOptions::default() };
     let (mut words, mut answers, mut leave, mut cancel) = (vec![], vec![], None, None);
-    let mut what = None;
+    let (mut what, mut bearer) = (None, None);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument}: a value is missing"));
         match argument.as_str() {
@@ -171,7 +171,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Order, String> {
                 let name = value()?;
                 options.version = Some(Version::parse(&name).ok_or(format!("there is no MCP {name}"))?);
             }
-            "--bearer" => options.authorizer = Some(Arc::new(Bearer(value()?))),
+            "--bearer" => bearer = Some(value()?),
             "--no-forms" => options.declared.forms = false,
             "--no-links" => options.declared.links = false,
             "--no-sampling" => options.declared.sampling = false,
@@ -191,6 +191,9 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Order, String> {
         }
         false => Place::Url(place.parse().map_err(|error| format!("{place}: {error}"))?),
     };
+    if let (Some(token), Place::Url(url)) = (bearer, &place) {
+        options.authorizer = Some(Arc::new(Bearer::new(token, url)));
+    }
     let params =
         |words: &mut dyn Iterator<Item = String>| words.next().map_or(Ok(json!({})), |text| json_in(&text));
     let what = match what {

@@ -1,7 +1,7 @@
 //! Who a peer takes us for: the seam between requests and whatever knows tokens.
 
 use async_trait::async_trait;
-use url::Url;
+use url::{Origin, Url};
 
 /// Knows what to show a server, and what to do when that was not enough.
 #[async_trait]
@@ -19,16 +19,93 @@ pub trait Authorizer: Send + Sync + 'static {
     ) -> Result<bool, String>;
 }
 
-/// One token that never changes.
-pub struct Bearer(pub String);
+/// One token for one origin. Nobody else is shown it, whatever a card or a redirect says.
+pub struct Bearer {
+    source: Source,
+    origin: Origin,
+}
+
+enum Source {
+    Token(String),
+    /// Read anew for every request, so that a token can be replaced while the program runs.
+    File(std::path::PathBuf),
+}
+
+impl Bearer {
+    /// A token for whoever is at the origin of that address.
+    pub fn new(token: impl Into<String>, at: &Url) -> Self {
+        Self { source: Source::Token(token.into()), origin: at.origin() }
+    }
+
+    /// The same, with the token that stands in a file.
+    pub fn in_file(path: impl Into<std::path::PathBuf>, at: &Url) -> Self {
+        Self { source: Source::File(path.into()), origin: at.origin() }
+    }
+}
 
 #[async_trait]
 impl Authorizer for Bearer {
-    async fn token(&self, _resource: &Url) -> Option<String> {
-        Some(self.0.clone())
+    async fn token(&self, resource: &Url) -> Option<String> {
+        if resource.origin() != self.origin {
+            return None;
+        }
+        match &self.source {
+            Source::Token(token) => Some(token.clone()),
+            Source::File(path) => match std::fs::read_to_string(path) {
+                Ok(text) => Some(text.trim().to_owned()).filter(|token| !token.is_empty()),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "the token cannot be read");
+                    None
+                }
+            },
+        }
     }
 
     async fn challenged(&self, resource: &Url, status: u16, _: Option<&str>) -> Result<bool, String> {
-        Err(format!("{resource} does not take the token that was given (HTTP {status}): give another one"))
+        if resource.origin() != self.origin {
+            return Err(format!(
+                "the token is for {}, and {resource} is somewhere else: give that address itself to let it have the token",
+                self.origin.ascii_serialization()
+            ));
+        }
+        let what = match &self.source {
+            Source::Token(_) => "the token that was given".to_owned(),
+            Source::File(path) => format!("the token in {}", path.display()),
+        };
+        Err(format!("{resource} does not take {what} (HTTP {status}): give another one"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_is_shown_to_its_own_origin_only() {
+        let url = |text: &str| Url::parse(text).unwrap();
+        let bearer = Bearer::new("t", &url("https://a.example/agents/x"));
+        assert_eq!(bearer.token(&url("https://a.example/mcp")).await.as_deref(), Some("t"));
+        for other in [
+            "http://a.example/",
+            "https://a.example:8443/",
+            "https://b.example/",
+            "https://a.example.evil.org/",
+        ] {
+            assert_eq!(bearer.token(&url(other)).await, None, "{other}");
+            let why = bearer.challenged(&url(other), 401, None).await.unwrap_err();
+            assert!(why.contains("the token is for https://a.example"), "{why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_in_a_file_may_be_replaced() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let at = Url::parse("https://a.example/").unwrap();
+        let bearer = Bearer::in_file(file.path(), &at);
+        assert_eq!(bearer.token(&at).await, None);
+        for token in ["one", "two"] {
+            std::fs::write(file.path(), format!("{token}\n")).unwrap();
+            assert_eq!(bearer.token(&at).await.as_deref(), Some(token));
+        }
     }
 }

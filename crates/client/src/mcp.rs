@@ -5,7 +5,7 @@ mod probe;
 mod relay;
 mod tools;
 
-pub use peer::{Declared, McpOptions, McpPeer};
+pub use peer::{Declared, LogLevel, McpOptions, McpPeer};
 pub use probe::{Greeting, Introduced, ProbeError, probe};
 pub use relay::{Endpoint, Finder, Relay, RelayError};
 pub use tools::{

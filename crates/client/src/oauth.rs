@@ -25,7 +25,7 @@ use url::Url;
 
 use self::{challenge::Challenge, discovery::Found, request::Http};
 pub use self::{
-    consent::{Consent, Loopback, Visit},
+    consent::{Consent, Loopback, NoConsent, Visit},
     keep::{FileKeeper, Keeper, MemoryKeeper},
 };
 use crate::auth::Authorizer;
@@ -50,6 +50,10 @@ pub struct OAuthOptions {
     pub client: Option<Client>,
     /// Whether the client acts for itself, with its secret, and nobody is asked.
     pub for_itself: bool,
+    /// Whose tokens are wanted. A server that names another issuer gets nothing. `None`: whom the server names.
+    pub issuer: Option<String>,
+    /// What to ask for; empty: what the server says.
+    pub scopes: BTreeSet<String>,
     /// How long one request may take.
     pub timeout: Duration,
 }
@@ -61,6 +65,8 @@ impl Default for OAuthOptions {
             metadata_url: None,
             client: None,
             for_itself: false,
+            issuer: None,
+            scopes: BTreeSet::new(),
             timeout: Duration::from_secs(30),
         }
     }
@@ -125,16 +131,24 @@ impl Grant {
     fn is_ending(&self) -> bool {
         self.expires_at.is_some_and(|at| at <= now() + RENEW_BEFORE.as_secs())
     }
+
+    fn has_ended(&self) -> bool {
+        self.expires_at.is_some_and(|at| at <= now())
+    }
 }
 
 /// An [`Authorizer`] that gets its tokens by OAuth.
-pub struct OAuth {
+pub struct OAuth(Arc<Inner>);
+
+struct Inner {
     options: OAuthOptions,
     http: Http,
     keeper: Arc<dyn Keeper>,
     consent: Arc<dyn Consent>,
-    /// One at a time: a person is asked one thing, and a token is renewed once.
-    rounds: Mutex<BTreeMap<Url, Round>>,
+    /// One at a time for each resource: a token is renewed once, and others do not wait for it.
+    rounds: std::sync::Mutex<BTreeMap<Url, Arc<Mutex<Round>>>>,
+    /// A person is asked one thing at a time.
+    person: Mutex<()>,
 }
 
 /// How far it went with one resource since it last took a token.
@@ -143,6 +157,8 @@ struct Round {
     sought: Vec<Instant>,
     /// The token that was last shown; another one is news.
     shown: Option<String>,
+    /// The token that a refused one was renewed to, and when: refused as well it is not renewed once more.
+    renewed: Option<(String, Instant)>,
 }
 
 impl OAuth {
@@ -153,24 +169,38 @@ impl OAuth {
         consent: Arc<dyn Consent>,
     ) -> Result<Self, String> {
         let http = Http::new(options.timeout)?;
-        Ok(Self { options, http, keeper, consent, rounds: Mutex::default() })
+        Ok(Self(Arc::new(Inner {
+            options,
+            http,
+            keeper,
+            consent,
+            rounds: Default::default(),
+            person: Mutex::default(),
+        })))
+    }
+}
+
+impl Inner {
+    /// What this client is known by at an issuer, as far as that is known already.
+    fn known_at(&self, issuer: &str, kept: &Kept) -> Option<Client> {
+        self.options.client.clone().or_else(|| kept.clients.get(issuer).cloned())
     }
 
-    /// Renews a grant. `Ok(None)`: it cannot be renewed any more.
+    /// Renews a grant. `None`: it cannot be renewed any more.
     async fn renewed(&self, kept: &Kept, grant: &Grant) -> Option<Grant> {
         let refresh = grant.refresh_token.as_deref()?;
-        let client = kept.clients.get(&grant.issuer)?;
+        let client = self.known_at(&grant.issuer, kept)?;
         let parameters = [
             ("grant_type", "refresh_token"),
             ("refresh_token", refresh),
             ("resource", grant.resource.as_str()),
         ];
         let methods = client.method.iter().cloned().collect::<Vec<_>>();
-        match self.http.token(&grant.token_endpoint, client, &methods, &parameters).await {
+        match self.http.token(&grant.token_endpoint, &client, &methods, &parameters).await {
             Ok(token) => {
                 let mut renewed = grant.clone();
                 renewed.access_token = token.access_token;
-                renewed.expires_at = token.expires_in.map(|seconds| now() + seconds);
+                renewed.expires_at = token.expires_in.map(|seconds| now().saturating_add(seconds));
                 // It is replaced where a new one comes: the old one may be void then.
                 if token.refresh_token.is_some() {
                     renewed.refresh_token = token.refresh_token;
@@ -186,24 +216,29 @@ impl OAuth {
 
     async fn seek(&self, resource: &Url, challenge: &Challenge, kept: &mut Kept) -> Result<(), String> {
         let found = self.http.discover(resource, challenge.metadata.as_ref()).await?;
+        let is_other = |wanted: &String| wanted.trim_end_matches('/') != found.issuer.trim_end_matches('/');
+        if let Some(wanted) = self.options.issuer.as_ref().filter(|wanted| is_other(wanted)) {
+            return Err(format!(
+                "{resource} wants tokens of {:?}, and the ones to be used are of {wanted:?}: nothing was shown to it",
+                found.issuer
+            ));
+        }
         let before = kept.grant.take().filter(|grant| grant.issuer == found.issuer);
         let mut scopes = challenge.scopes.clone().or_else(|| found.scopes.clone()).unwrap_or_default();
+        if !self.options.scopes.is_empty() {
+            scopes.clone_from(&self.options.scopes);
+        }
         // What was granted before is not given up for what is missing.
         scopes.extend(before.into_iter().flat_map(|grant| grant.scopes));
         let grant = match self.options.for_itself {
-            true => self.as_itself(&found, &scopes, kept).await?,
+            true => self.as_itself(&found, &scopes).await?,
             false => self.by_consent(&found, scopes, kept).await?,
         };
         kept.grant = Some(grant);
         Ok(())
     }
 
-    async fn as_itself(
-        &self,
-        found: &Found,
-        scopes: &BTreeSet<String>,
-        kept: &mut Kept,
-    ) -> Result<Grant, String> {
+    async fn as_itself(&self, found: &Found, scopes: &BTreeSet<String>) -> Result<Grant, String> {
         let client = self.options.client.clone();
         let client = client.ok_or("a client that acts for itself has an id and a secret: none was given")?;
         let scope = joined(scopes);
@@ -213,7 +248,6 @@ impl OAuth {
             parameters.push(("scope", &scope));
         }
         let token = self.http.token(&found.token_endpoint, &client, &found.auth_methods, &parameters).await?;
-        kept.clients.insert(found.issuer.clone(), client);
         Ok(token.granted(found, scopes.clone()))
     }
 
@@ -229,7 +263,7 @@ impl OAuth {
                 found.issuer
             ));
         }
-        let registered = kept.clients.get(&found.issuer).cloned();
+        let registered = self.known_at(&found.issuer, kept);
         let wanted = registered.as_ref().and_then(|client| client.redirect_uri.clone());
         let visit = self.consent.prepare(wanted.as_deref()).await?;
         let redirect_uri = visit.redirect_uri().to_owned();
@@ -237,7 +271,10 @@ impl OAuth {
             Some(client) if client.redirect_uri.as_ref().is_none_or(|uri| *uri == redirect_uri) => client,
             _ => self.client_at(found, &redirect_uri).await?,
         };
-        kept.clients.insert(found.issuer.clone(), client.clone());
+        // What was given is given anew with every start, and may be another one then.
+        if self.options.client.is_none() {
+            kept.clients.insert(found.issuer.clone(), client.clone());
+        }
         if found.offers_offline && !scopes.is_empty() {
             scopes.insert(OFFLINE.into());
         }
@@ -260,7 +297,9 @@ impl OAuth {
                 query.append_pair("scope", &joined(&scopes));
             }
         }
+        let one = self.person.lock().await;
         let back = visit.ask(&url).await?;
+        drop(one);
         let code = consent::code_in(&back, &state, found)?;
         let parameters = [
             ("grant_type", "authorization_code"),
@@ -273,11 +312,8 @@ impl OAuth {
         Ok(token.granted(found, scopes))
     }
 
-    /// What this client is known by there: what it was given, its own address, or what it gets now.
+    /// What this client becomes known by there: its own address, or what it gets now.
     async fn client_at(&self, found: &Found, redirect_uri: &str) -> Result<Client, String> {
-        if let Some(client) = &self.options.client {
-            return Ok(client.clone());
-        }
         if let (true, Some(url)) = (found.takes_metadata_urls, &self.options.metadata_url) {
             return Ok(Client {
                 id: url.to_string(),
@@ -301,7 +337,33 @@ impl OAuth {
 #[async_trait]
 impl Authorizer for OAuth {
     async fn token(&self, resource: &Url) -> Option<String> {
-        let mut rounds = self.rounds.lock().await;
+        self.0.token(resource).await
+    }
+
+    async fn challenged(
+        &self,
+        resource: &Url,
+        status: u16,
+        www_authenticate: Option<&str>,
+    ) -> Result<bool, String> {
+        let (inner, resource) = (Arc::clone(&self.0), resource.clone());
+        let challenge = Challenge::read(www_authenticate.unwrap_or_default());
+        // On its own: a request has less time than a person, who is still waited for when it has run out. Whoever
+        // asks next waits for the same person.
+        let asked = tokio::spawn(async move { inner.challenged(&resource, status, &challenge).await });
+        asked.await.unwrap_or_else(|_| Err("the way to a token broke off".into()))
+    }
+}
+
+impl Inner {
+    fn round(&self, resource: &Url) -> Arc<Mutex<Round>> {
+        let mut rounds = self.rounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Arc::clone(rounds.entry(resource.clone()).or_default())
+    }
+
+    async fn token(&self, resource: &Url) -> Option<String> {
+        let round = self.round(resource);
+        let mut round = round.lock().await;
         let mut kept = self.keeper.load(resource).await?;
         let mut grant = kept.grant.clone()?;
         if grant.is_ending()
@@ -311,27 +373,26 @@ impl Authorizer for OAuth {
             kept.grant = Some(grant.clone());
             self.keeper.store(resource, &kept).await;
         }
-        rounds.entry(resource.clone()).or_default().shown = Some(grant.access_token.clone());
+        // What has run out is shown to nobody.
+        if grant.has_ended() {
+            return None;
+        }
+        round.shown = Some(grant.access_token.clone());
         Some(grant.access_token)
     }
 
-    async fn challenged(
-        &self,
-        resource: &Url,
-        status: u16,
-        www_authenticate: Option<&str>,
-    ) -> Result<bool, String> {
-        let challenge = Challenge::read(www_authenticate.unwrap_or_default());
+    async fn challenged(&self, resource: &Url, status: u16, challenge: &Challenge) -> Result<bool, String> {
         if status == 403 && challenge.error.as_deref() != Some("insufficient_scope") {
             return Ok(false);
         }
-        let mut rounds = self.rounds.lock().await;
-        let round = rounds.entry(resource.clone()).or_default();
+        let round = self.round(resource);
+        let round = &mut *round.lock().await;
         let mut kept = self.keeper.load(resource).await.unwrap_or_default();
         // Somebody else got a new one while this caller waited for its turn.
-        if let (Some(grant), Some(shown)) = (&kept.grant, &round.shown)
+        if let Some(grant) = &kept.grant
             && status == 401
-            && grant.access_token != *shown
+            && !grant.has_ended()
+            && round.shown.as_ref() != Some(&grant.access_token)
         {
             return Ok(true);
         }
@@ -344,25 +405,31 @@ impl Authorizer for OAuth {
                 challenge.scopes.as_ref().map_or_else(|| "another scope".into(), joined)
             ));
         }
+        let in_vain = |grant: &Grant| {
+            round.renewed.as_ref().is_some_and(|(token, at)| {
+                *token == grant.access_token && at.elapsed() < ROUNDS_WITHIN && !grant.has_ended()
+            })
+        };
         if status == 401
-            && let Some(grant) = kept.grant.clone()
+            && let Some(grant) = kept.grant.clone().filter(|grant| !in_vain(grant))
             && let Some(renewed) = self.renewed(&kept, &grant).await
         {
             // It is tried once; if it is refused, too, a person is asked.
-            let renewed = Grant {
-                refresh_token: renewed.refresh_token.filter(|new| Some(new) != grant.refresh_token.as_ref()),
-                ..renewed
-            };
+            round.renewed = Some((renewed.access_token.clone(), Instant::now()));
             kept.grant = Some(renewed);
             self.keeper.store(resource, &kept).await;
             return Ok(true);
         }
         round.sought.retain(|at| at.elapsed() < ROUNDS_WITHIN);
+        // A token that has had its time was not refused.
+        if kept.grant.as_ref().is_some_and(Grant::has_ended) {
+            round.sought.clear();
+        }
         if round.sought.len() >= MOST_ROUNDS as usize {
             return Err(format!("{resource} was not satisfied by {MOST_ROUNDS} tokens in a row"));
         }
+        self.seek(resource, challenge, &mut kept).await?;
         round.sought.push(Instant::now());
-        self.seek(resource, &challenge, &mut kept).await?;
         self.keeper.store(resource, &kept).await;
         Ok(true)
     }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use nuncio_engine::{
+    Level,
     content::{Message, Part},
     event::{ArtifactChunk, LogLine, Progress},
     question::{Answer, Question},
@@ -259,6 +260,12 @@ pub trait Peer: Send + Sync + 'static {
 
     /// Returns when what it offers may have changed. Never, where it does not tell.
     async fn changed(&self);
+
+    /// From which level on log lines are wanted from now on. Where the protocol knows no such wish it keeps its own.
+    async fn want_logs(&self, level: Level) -> Result<(), PeerError> {
+        let _ = level;
+        Ok(())
+    }
 
     /// Whether it can be reached.
     async fn look(&self) -> Result<(), PeerError>;

@@ -2,8 +2,9 @@
 //!
 //! Both stand on a [`Peer`], so that there is one durable way to call, to follow, to ask and to stop (`run.rs`).
 //! `profile.rs` says how the agent presents itself, `watch.rs` notices when that changes, `choose.rs` finds out
-//! which tool a message means, `pool.rs` keeps calls alive whose task waits for an answer.
+//! which tool a message means, `access.rs` who we are to them, `pool.rs` keeps calls alive whose task waits for an answer.
 
+mod access;
 mod artifacts;
 mod choose;
 mod form;
@@ -21,7 +22,6 @@ use std::{
 use async_trait::async_trait;
 use nuncio_client::{
     a2a::{A2aOptions, A2aPeer},
-    auth::{Authorizer, Bearer},
     mcp::{McpOptions, McpPeer},
     peer::{Offer, Peer, Protocol},
 };
@@ -32,6 +32,8 @@ use super::{
     AgentSpec, Made, SpecError,
     spec::{A2aSpec, Lost, McpSpec},
 };
+
+pub use self::access::{sign_in, sign_out};
 
 /// How long others may be away.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +95,7 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<Made, SpecError> {
         },
     };
     let options = A2aOptions {
-        authorizer: authorizer(own.token.as_ref()),
+        authorizer: access::authorizer(spec)?,
         dialect,
         whole_server: false,
         ..A2aOptions::default()
@@ -116,13 +118,9 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
             }
         },
     };
-    let authorizer = authorizer(own.token.as_ref());
+    let authorizer = access::authorizer(spec)?;
     let peer = Arc::new(McpPeer::new(place, McpOptions { version, authorizer, ..McpOptions::default() }));
     Ok(Remote { lost: own.lost, tools: own.tools.clone(), ..Remote::new(peer) }.make(spec))
-}
-
-fn authorizer(token: Option<&String>) -> Option<Arc<dyn Authorizer>> {
-    token.map(|token| Arc::new(Bearer(token.clone())) as Arc<dyn Authorizer>)
 }
 
 /// The other side, and what is known of it.

@@ -155,9 +155,15 @@ pub struct McpSpec {
     /// Where it is, if it is not a program.
     #[serde(default)]
     pub url: Option<Url>,
-    /// A bearer token.
+    /// A bearer token, for the origin of the address.
     #[serde(default)]
-    pub token: Option<String>,
+    pub token: Option<Secret>,
+    /// The file that it stands in, read anew for every request; relative to the folder of the file.
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
+    /// How to get tokens.
+    #[serde(default)]
+    pub oauth: Option<OAuthSpec>,
     /// Tools that are offered; empty: all.
     #[serde(default)]
     pub tools: Vec<String>,
@@ -175,15 +181,58 @@ pub struct McpSpec {
 pub struct A2aSpec {
     /// The agent, or its card.
     pub url: Url,
-    /// A bearer token.
+    /// A bearer token, for the origin of the address.
     #[serde(default)]
-    pub token: Option<String>,
+    pub token: Option<Secret>,
+    /// The file that it stands in, read anew for every request; relative to the folder of the file.
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
+    /// How to get tokens.
+    #[serde(default)]
+    pub oauth: Option<OAuthSpec>,
     /// The generation to speak: 1.0, 0.3 or 0.1; missing: what its card prefers.
     #[serde(default)]
     pub dialect: Option<String>,
     /// What becomes of a call that was lost with its connection and cannot be taken up again.
     #[serde(default)]
     pub lost: Lost,
+}
+
+/// How to get tokens by OAuth. Where from is found out.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct OAuthSpec {
+    /// Whose tokens they are; missing: by its own credentials if there is a secret, else somebody who signed in.
+    #[serde(default)]
+    pub grant: Option<GrantKind>,
+    /// An id that the issuer has given out.
+    #[serde(default)]
+    pub client_id: Option<String>,
+    /// The secret that belongs to it.
+    #[serde(default)]
+    pub client_secret: Option<Secret>,
+    /// The file that the secret stands in; relative to the folder of the file.
+    #[serde(default)]
+    pub client_secret_file: Option<PathBuf>,
+    /// Who issues the tokens; a server that names another is refused. Required with a secret.
+    #[serde(default)]
+    pub issuer: Option<String>,
+    /// What to ask for; empty: what the server says.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+    /// Where what somebody granted is kept. No key of the table.
+    #[serde(skip)]
+    pub tokens: Option<PathBuf>,
+}
+
+/// Whose tokens they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GrantKind {
+    /// The server's own.
+    ClientCredentials,
+    /// Those of somebody who signed in once.
+    Login,
 }
 
 /// What becomes of a call that was lost with its connection and cannot be taken up again.

@@ -27,10 +27,11 @@ mod wire;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use nuncio_engine::Level;
 use nuncio_wire::mcp::Version;
 use serde_json::{Value, json};
 
-pub use self::options::{Declared, McpOptions};
+pub use self::options::{Declared, LogLevel, McpOptions};
 use self::{
     call::Conversation,
     kept::{Again, Kept, Way},
@@ -93,6 +94,10 @@ impl Peer for McpPeer {
 
     async fn changed(&self) {
         self.shared.changed().await;
+    }
+
+    async fn want_logs(&self, level: Level) -> Result<(), PeerError> {
+        self.shared.want_logs(level).await
     }
 
     async fn look(&self) -> Result<(), PeerError> {

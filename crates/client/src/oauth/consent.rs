@@ -38,6 +38,19 @@ pub trait Visit: Send {
     async fn ask(self: Box<Self>, url: &Url) -> Result<Url, String>;
 }
 
+/// Nobody can be asked here.
+pub struct NoConsent {
+    /// What a person has to do elsewhere.
+    pub why: String,
+}
+
+#[async_trait]
+impl Consent for NoConsent {
+    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn Visit>, String> {
+        Err(self.why.clone())
+    }
+}
+
 /// A person at this machine: they come back to a port of the loopback that is open for that only.
 pub struct Loopback {
     /// Shows the address to the person, or opens it.

@@ -71,7 +71,7 @@ impl Http {
         };
         let at =
             Url::parse(issuer).map_err(|_| format!("{issuer:?} is no address of an authorization server"))?;
-        safe(&at)?;
+        safe(&at, resource)?;
         let server = self.server_metadata(&at).await?;
         let server = server.ok_or_else(|| {
             format!("the authorization server {issuer} publishes no metadata (RFC 8414, OpenID Connect)")
@@ -82,7 +82,7 @@ impl Http {
                 server.issuer
             ));
         }
-        found(metadata.resource, metadata.scopes_supported, server)
+        found(resource, metadata.resource, metadata.scopes_supported, server)
     }
 
     async fn resource_metadata(
@@ -91,7 +91,7 @@ impl Http {
         named: Option<&Url>,
     ) -> Result<Option<ResourceMetadata>, String> {
         if let Some(named) = named {
-            safe(named)?;
+            safe(named, resource)?;
             return match self.fetch(named).await? {
                 Some(metadata) => Ok(Some(metadata)),
                 None => Err(format!("{resource} says that its metadata is at {named}, and it is not")),
@@ -126,7 +126,7 @@ impl Http {
 
     /// The way of 2025-03-26: the server is its own authorization server, with metadata at its root or without.
     async fn as_of_old(&self, resource: &Url) -> Result<Found, String> {
-        safe(resource)?;
+        safe(resource, resource)?;
         let origin = at_path(resource, "/");
         let name = origin.as_str().trim_end_matches('/').to_owned();
         let own = resource.as_str().to_owned();
@@ -138,7 +138,7 @@ impl Http {
                 "the metadata of the authorization server {name:?} is that of {:?}: that may be an attack",
                 server.issuer
             )),
-            Some(server) => found(own, None, server),
+            Some(server) => found(resource, own, None, server),
             None => Ok(Found {
                 resource: own,
                 scopes: None,
@@ -158,13 +158,14 @@ impl Http {
 }
 
 fn found(
+    at: &Url,
     resource: String,
     scopes: Option<BTreeSet<String>>,
     server: ServerMetadata,
 ) -> Result<Found, String> {
     let endpoints = [&server.authorization_endpoint, &server.registration_endpoint];
     for endpoint in endpoints.into_iter().flatten().chain([&server.token_endpoint]) {
-        safe(endpoint)?;
+        safe(endpoint, at)?;
     }
     Ok(Found {
         resource,
@@ -190,18 +191,24 @@ fn covers(resource: &str, address: &Url) -> bool {
         && path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Secrets travel encrypted, or do not leave this machine.
-fn safe(url: &Url) -> Result<(), String> {
-    let here = match url.host() {
+/// Secrets travel encrypted, or do not leave this machine; and only a server on this machine sends us to others on it.
+fn safe(url: &Url, resource: &Url) -> Result<(), String> {
+    if is_here(url) && !is_here(resource) {
+        return Err(format!("{resource} sends us to {url}, which is on this machine: that may be an attack"));
+    }
+    match url.scheme() {
+        "https" => Ok(()),
+        "http" if is_here(url) => Ok(()),
+        _ => Err(format!("{url} is not safe for credentials: https is wanted")),
+    }
+}
+
+fn is_here(url: &Url) -> bool {
+    match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
         Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
         None => false,
-    };
-    match url.scheme() {
-        "https" => Ok(()),
-        "http" if here => Ok(()),
-        _ => Err(format!("{url} is not safe for credentials: https is wanted")),
     }
 }
 
@@ -235,10 +242,17 @@ mod tests {
     #[test]
     fn credentials_go_nowhere_unencrypted_but_to_this_machine() {
         for good in ["https://a.org/", "http://localhost:1/", "http://127.0.0.1/", "http://[::1]/"] {
-            assert!(safe(&Url::parse(good).unwrap()).is_ok(), "{good}");
+            let good = Url::parse(good).unwrap();
+            assert!(safe(&good, &good).is_ok(), "{good}");
         }
         for bad in ["http://a.org/", "http://10.0.0.1/", "ftp://localhost/", "http://localhost.evil.org/"] {
-            assert!(safe(&Url::parse(bad).unwrap()).is_err(), "{bad}");
+            let bad = Url::parse(bad).unwrap();
+            assert!(safe(&bad, &bad).is_err(), "{bad}");
+        }
+        let far = Url::parse("https://a.org/mcp").unwrap();
+        for near in ["http://127.0.0.1/token", "https://localhost/token"] {
+            let why = safe(&Url::parse(near).unwrap(), &far).unwrap_err();
+            assert!(why.contains("on this machine"), "{why}");
         }
     }
 }

@@ -63,6 +63,22 @@ impl FileKeeper {
         Self { dir: dir.into() }
     }
 
+    /// Forgets everything; of how many resources that was.
+    pub fn forget_all(&self) -> std::io::Result<usize> {
+        let entries = match std::fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let mut count = 0;
+        for entry in entries {
+            let path = entry?.path();
+            count += usize::from(path.extension().is_some_and(|ending| ending == "json"));
+            std::fs::remove_file(path)?;
+        }
+        Ok(count)
+    }
+
     fn path(&self, resource: &Url) -> PathBuf {
         let digest = Sha256::digest(resource.as_str().as_bytes());
         let name: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();

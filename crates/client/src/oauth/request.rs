@@ -42,7 +42,7 @@ impl Token {
             resource: found.resource.clone(),
             access_token: self.access_token,
             refresh_token: self.refresh_token,
-            expires_at: self.expires_in.map(|seconds| now() + seconds),
+            expires_at: self.expires_in.map(|seconds| now().saturating_add(seconds)),
             scopes,
         }
     }

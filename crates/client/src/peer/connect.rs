@@ -12,7 +12,7 @@ use super::{Peer, PeerError, Place, Protocol};
 use crate::{
     a2a::{A2aOptions, A2aPeer},
     auth::Authorizer,
-    mcp::{McpOptions, McpPeer},
+    mcp::{LogLevel, McpOptions, McpPeer},
 };
 
 /// How to connect.
@@ -26,6 +26,8 @@ pub struct Connect {
     pub dialect: Option<Dialect>,
     /// The revision of MCP to speak; `None`: the newest that both know.
     pub revision: Option<String>,
+    /// From which level on log lines are wanted, where the protocol lets one say so.
+    pub log_level: LogLevel,
 }
 
 /// Connects to whoever is there. The error says what was tried, and where.
@@ -56,7 +58,7 @@ async fn detect(url: &Url, place: &Place, options: &Connect) -> Result<Arc<dyn P
     match server.look().await {
         Ok(()) => Ok(server),
         // It is one, and wants to know who is calling.
-        Err(PeerError::Unauthorized { .. }) => Ok(server),
+        Err(error @ PeerError::Unauthorized { .. }) => Err(error),
         Err(no_server) => Err(PeerError::Unsupported(format!(
             "{} speaks neither A2A nor MCP: for A2A it was asked for an agent card ({no_agent}); for MCP it was asked to introduce itself ({no_server})",
             agent.address()
@@ -81,6 +83,7 @@ fn mcp(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
             PeerError::Unsupported(format!("MCP has no revision {revision:?} that is known here"))
         })?),
     };
-    let own = McpOptions { version, authorizer: options.authorizer.clone(), ..McpOptions::default() };
+    let (authorizer, log_level) = (options.authorizer.clone(), options.log_level.clone());
+    let own = McpOptions { version, authorizer, log_level, ..McpOptions::default() };
     Ok(Arc::new(McpPeer::new(place.clone(), own)))
 }

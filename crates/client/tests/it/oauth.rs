@@ -36,6 +36,7 @@ struct World {
     good: BTreeMap<String, String>,
     expires_in: Option<u64>,
     refuses_refresh: bool,
+    keeps_refresh: bool,
     issuer_in_metadata: Option<String>,
     iss: Option<String>,
     resource: Option<String>,
@@ -132,8 +133,9 @@ async fn token(State(world): State<Shared>, _headers: HeaderMap, body: Bytes) ->
     };
     world.tokens.push(asked);
     world.good.insert(format!("token-{n}"), scope);
+    let refresh = (n == 0 || !world.keeps_refresh).then(|| format!("refresh-{n}"));
     json_of(&json!({
-        "access_token": format!("token-{n}"), "token_type": "Bearer", "refresh_token": format!("refresh-{n}"),
+        "access_token": format!("token-{n}"), "token_type": "Bearer", "refresh_token": refresh,
         "expires_in": world.expires_in,
     }))
 }
@@ -304,4 +306,102 @@ async fn a_person_comes_back_to_a_port_of_their_own_machine() {
         (world.registrations[0]["redirect_uris"][0].clone(), world.authorizations[0]["redirect_uri"].clone())
     };
     assert_eq!(registered, asked);
+}
+
+#[tokio::test]
+async fn what_has_run_out_is_shown_to_nobody() {
+    let (resource, world) = serve().await;
+    (lock(&world).expires_in, lock(&world).refuses_refresh) = (Some(0), true);
+    let client = oauth(&memory());
+    assert!(client.challenged(&resource, 401, None).await.unwrap());
+    assert_eq!(client.token(&resource).await, None);
+    // Having had its time it was not refused: it is asked for as often as it ends.
+    for _ in 0..5 {
+        assert!(client.challenged(&resource, 401, None).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_refresh_token_that_stays_the_same_is_kept() {
+    let (resource, world) = serve().await;
+    lock(&world).keeps_refresh = true;
+    let keeper = memory();
+    let client = oauth(&keeper);
+    client.challenged(&resource, 401, None).await.unwrap();
+    client.token(&resource).await.unwrap();
+    assert!(client.challenged(&resource, 401, None).await.unwrap());
+    assert_eq!(client.token(&resource).await.as_deref(), Some("token-1"));
+    assert_eq!(
+        keeper.load(&resource).await.unwrap().grant.unwrap().refresh_token.as_deref(),
+        Some("refresh-0")
+    );
+    assert_eq!(lock(&world).authorizations.len(), 1);
+    // The renewed one is refused as well: now a person is asked.
+    assert!(client.challenged(&resource, 401, None).await.unwrap());
+    assert_eq!(lock(&world).authorizations.len(), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_names_another_issuer_is_shown_nothing() {
+    let (resource, world) = serve().await;
+    let client = nuncio_client::oauth::Client {
+        id: "c".into(),
+        secret: Some("s3cret".into()),
+        method: None,
+        redirect_uri: None,
+    };
+    let options = |issuer: &str| OAuthOptions {
+        client: Some(client.clone()),
+        for_itself: true,
+        issuer: Some(issuer.into()),
+        ..OAuthOptions::default()
+    };
+    let other = OAuth::new(options("https://issuer.example"), memory(), Arc::new(Yes)).unwrap();
+    let why = other.challenged(&resource, 401, None).await.unwrap_err();
+    assert!(why.contains("issuer.example") && !why.contains("s3cret"), "{why}");
+    assert!(lock(&world).tokens.is_empty());
+    let base = lock(&world).base.clone();
+    let right = OAuth::new(options(&base), memory(), Arc::new(Yes)).unwrap();
+    assert!(right.challenged(&resource, 401, None).await.unwrap());
+    assert_eq!(lock(&world).tokens[0]["grant_type"], "client_credentials");
+}
+
+/// A person who takes a moment.
+struct Slow(Arc<tokio::sync::Semaphore>);
+
+struct SlowVisit(Arc<tokio::sync::Semaphore>);
+
+#[async_trait]
+impl Consent for Slow {
+    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn Visit>, String> {
+        Ok(Box::new(SlowVisit(Arc::clone(&self.0))))
+    }
+}
+
+#[async_trait]
+impl Visit for SlowVisit {
+    fn redirect_uri(&self) -> &str {
+        "http://127.0.0.1:9/callback"
+    }
+
+    async fn ask(self: Box<Self>, url: &Url) -> Result<Url, String> {
+        self.0.acquire().await.unwrap().forget();
+        Box::new(YesVisit).ask(url).await
+    }
+}
+
+#[tokio::test]
+async fn a_person_has_more_time_than_the_request_that_needs_them() {
+    let (resource, world) = serve().await;
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let client = OAuth::new(OAuthOptions::default(), memory(), Arc::new(Slow(Arc::clone(&gate)))).unwrap();
+    let short = std::time::Duration::from_millis(300);
+    assert!(tokio::time::timeout(short, client.challenged(&resource, 401, None)).await.is_err());
+    // Nobody else waits for that person.
+    let elsewhere = Url::parse("http://127.0.0.1:1/other").unwrap();
+    assert_eq!(tokio::time::timeout(short, client.token(&elsewhere)).await, Ok(None));
+    gate.add_permits(1);
+    assert!(client.challenged(&resource, 401, None).await.unwrap());
+    assert!(client.token(&resource).await.is_some());
+    assert_eq!(lock(&world).authorizations.len(), 1, "they were asked once");
 }

@@ -1,5 +1,7 @@
 //! `nuncio agents …`: who can be reached, and how they are.
 
+mod login;
+
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -31,6 +33,21 @@ enum Command {
         #[arg(long)]
         unhealthy: bool,
     },
+    /// Sign in for an agent of nuncio.toml whose server wants to know who is calling
+    Login {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Open the link (xdg-open), and do not only show it
+        #[arg(long)]
+        open_link: bool,
+    },
+    /// Forget what somebody granted to an agent of nuncio.toml
+    Logout {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
     /// Look now how somebody is
     Probe {
         /// Its name
@@ -43,6 +60,12 @@ impl Agents {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let unhealthy = self.unhealthy || matches!(self.command, Some(Command::List { unhealthy: true }));
         match self.command {
+            Some(Command::Login { name, open_link }) => {
+                login::login(self.server.data.as_deref(), &name, open_link, self.server.format).await
+            }
+            Some(Command::Logout { name }) => {
+                login::logout(self.server.data.as_deref(), &name, self.server.format)
+            }
             Some(Command::Probe { name }) => {
                 self.server.with(async |shared| probe(shared, &name).await).await
             }

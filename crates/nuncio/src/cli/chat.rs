@@ -19,6 +19,7 @@ mod sampling;
 mod screen;
 mod servers;
 mod session;
+mod signing;
 mod words;
 
 use std::{
@@ -30,7 +31,10 @@ use std::{
 };
 
 use clap::Args;
-use nuncio_client::model::{Model, ModelOptions};
+use nuncio_client::{
+    mcp::LogLevel,
+    model::{Model, ModelOptions},
+};
 use nuncio_engine::Level;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -47,6 +51,7 @@ use self::{
     screen::Screen,
     servers::Server,
     session::{Inbox, NEWS, Session},
+    signing::Signing,
 };
 use super::{error::CliError, local_server, output::Format};
 use crate::{config::LogFormat, logs};
@@ -78,7 +83,8 @@ pub(crate) struct Flags {
     /// Who answers when a server wants a model to write something
     #[arg(long, default_value = "ask", value_name = "POLICY")]
     sampling: Policy,
-    /// A model for that: the address before /chat/completions of an OpenAI-compatible API. Default: sparc.model-url
+    /// A model for that: the address before /chat/completions of an OpenAI-compatible API. Default: the model of the
+    /// configuration (model.name)
     #[arg(long, env = "NUNCIO_CHAT_MODEL_URL", value_name = "URL", requires = "model_name")]
     model_url: Option<String>,
     /// The name of that model
@@ -93,9 +99,22 @@ pub(crate) struct Flags {
     /// Where what leads back to runs is kept. Default: nuncio/chat in $XDG_STATE_HOME, or in ~/.local/state
     #[arg(long, env = "NUNCIO_CHAT_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
-    /// A bearer token for servers with a URL. Others on this machine can see flags: better set A2ACLI_BEARER
-    #[arg(long, env = "A2ACLI_BEARER", hide_env_values = true, value_name = "TOKEN")]
-    bearer: Option<String>,
+    /// A bearer token for the server; for one of several NAME=TOKEN, with the name of that server. Others on this
+    /// machine can see flags: better set A2ACLI_BEARER, to one or to several with spaces between them
+    #[arg(
+        long,
+        env = "A2ACLI_BEARER",
+        hide_env_values = true,
+        value_name = "[NAME=]TOKEN",
+        value_delimiter = ' '
+    )]
+    bearer: Vec<String>,
+    /// Under which name you sign in, where you are several to one server: tokens and runs of each are kept apart
+    #[arg(long, env = "NUNCIO_CHAT_ACCOUNT", value_name = "NAME", conflicts_with = "bearer")]
+    account: Option<String>,
+    /// Open the link where one signs in (xdg-open), and do not only show it
+    #[arg(long, env = "NUNCIO_CHAT_OPEN_LINKS")]
+    open_links: bool,
     /// Log to the standard error what is exchanged with the servers, without credentials
     #[arg(long, env = "A2ACLI_DEBUG")]
     debug: bool,
@@ -130,23 +149,37 @@ impl Flags {
         let (tell_servers, servers_news) = mpsc::channel(NEWS);
         let (tell, runs_news) = mpsc::channel(NEWS);
         let (mut servers, mut books, mut taken) = (vec![], vec![], BTreeSet::new());
-        for (number, place) in places.iter().enumerate() {
-            let authorizer = place.authorizer(self.bearer.as_deref());
-            let caller = place.caller(self.bearer.as_deref());
+        let log_level = LogLevel::from(self.log);
+        let (account, opens) = (self.account.clone(), self.open_links);
+        let signing = Signing { account, opens, is_terminal };
+        let names: Vec<String> = places.iter().map(|place| place.name(&mut taken)).collect();
+        let bearers = connecting::bearers(&places, &names, &self.bearer).map_err(CliError::Usage)?;
+        for (number, (place, bearer)) in places.iter().zip(&bearers).enumerate() {
+            let bearer = bearer.as_deref();
+            let mut authorizer = place.authorizer(bearer);
+            let mut sign_in = None;
+            if let (Place::Url { url, .. }, None) = (place, &authorizer) {
+                let (oauth, one) =
+                    signing.at(number, (place, url), &state, &tell_servers).map_err(CliError::Usage)?;
+                (authorizer, sign_in) = (Some(oauth), Some(one));
+            }
+            let caller = place.caller(bearer, self.account.as_deref());
             let (book, remarks) = Book::open(&state, &place.key(), &caller)
                 .map_err(|error| CliError::Usage(format!("{error}; --state names another folder")))?;
             remarks.iter().for_each(|remark| screen.show(&Shown::Wrong(remark), false));
             books.push(book);
-            let dial = place.dial(authorizer.clone());
+            let dial = place.dial(authorizer.clone(), &log_level);
             servers.push(Server {
-                name: place.name(&mut taken),
+                name: names[number].clone(),
                 peer: watch::Sender::new(None),
                 offers: vec![],
                 away: None,
                 known: false,
-                _touch: servers::keep(number, dial, place.is_url(), tell_servers.clone()),
+                _touch: servers::keep(number, dial, place.is_url(), sign_in.clone(), tell_servers.clone()),
                 at: place.clone(),
                 authorizer,
+                sign_in,
+                asks: false,
             });
         }
         let mut session = Session {
@@ -161,9 +194,12 @@ impl Flags {
             news: Inbox { servers: servers_news, runs: runs_news, tell },
             watched: BTreeSet::new(),
             asking: None,
+            put_off: BTreeSet::new(),
             failed: false,
             resumes: !is_one,
             tasks: vec![],
+            greeted: false,
+            log_level,
         };
         let well = session.run().await;
         session.close().await;
@@ -196,16 +232,19 @@ impl Flags {
 
     /// The model that writes for servers, if there is one.
     fn model(&self) -> Result<Option<(Model, String)>, CliError> {
-        let configured = local_server::configured().flows.sparc.model;
-        let (url, name, variable) = match (&self.model_url, &self.model_name, configured) {
-            (Some(url), Some(name), _) => (url.clone(), name.clone(), self.model_key_variable.clone()),
-            (_, _, Some(model)) => (model.url, model.name, model.key_variable),
+        let configured = local_server::configured_for(self.data.clone()).model;
+        let (options, what) = match (&self.model_url, &self.model_name, configured) {
+            (Some(url), Some(name), _) => {
+                let mut options = ModelOptions::new(url, name);
+                let variable = self.model_key_variable.as_ref();
+                options.key = variable.and_then(|variable| std::env::var(variable).ok());
+                (options, "--model-url")
+            }
+            (_, _, Some(model)) => (model.options(), "model.base-url"),
             _ => return Ok(None),
         };
-        let mut options = ModelOptions::new(url, &name);
-        options.key = variable.and_then(|variable| std::env::var(variable).ok());
-        let model = Model::new(&options).map_err(|error| CliError::Usage(format!("--model-url: {error}")))?;
-        Ok(Some((model, name)))
+        let model = Model::new(&options).map_err(|error| CliError::Usage(format!("{what}: {error}")))?;
+        Ok(Some((model, options.name)))
     }
 }
 

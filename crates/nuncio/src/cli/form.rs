@@ -150,6 +150,11 @@ impl Field<'_> {
         self.member("title").and_then(Value::as_str).unwrap_or(self.name)
     }
 
+    /// What a value has to satisfy.
+    pub(crate) fn schema(&self) -> &Value {
+        self.schema
+    }
+
     /// The type of its value; of several the first that is not `null`.
     pub(crate) fn kind(&self) -> &str {
         let kinds = self.schema["type"].as_array().into_iter().flatten();

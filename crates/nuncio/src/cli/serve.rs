@@ -98,7 +98,7 @@ impl FromArgMatches for Flags {
 pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     let loaded = config::load(&flags.given, flags.config.as_deref())?;
     if flags.print_config {
-        loaded.config.agents.specs()?;
+        loaded.config.agents.specs(&loaded.config.data)?;
         output::text(&loaded.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -127,7 +127,7 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
 /// The server of that configuration, which has not started yet.
 pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
     let place = config.place();
-    let configured = config.agents.specs()?;
+    let configured = config.agents.specs(&config.data)?;
     let Config { mut server, .. } = config;
     server.metrics = metrics().map(|handle| {
         let render: Arc<dyn Fn() -> String + Send + Sync> = Arc::new(move || handle.render());

@@ -42,7 +42,7 @@ pub(crate) struct ServerFlags {
     server: Option<String>,
     /// The data folder of the local server. Default: as `nuncio serve` here would have it
     #[arg(long, global = true, value_name = "DIR", conflicts_with = "server")]
-    data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
     /// A bearer token. Others on this machine can see flags: better set A2ACLI_BEARER
     #[arg(long, global = true, env = "A2ACLI_BEARER", hide_env_values = true, value_name = "TOKEN")]
     bearer: Option<String>,

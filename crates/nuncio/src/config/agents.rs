@@ -21,7 +21,9 @@ pub(super) const TABLE: &str = "agent";
 /// Characters of a name.
 const MAX_NAME: usize = 64;
 /// Keys whose values are secrets, or tables of values that may be.
-const SECRETS: [&str; 4] = ["token", "api-key", "headers", "env"];
+const SECRETS: [&str; 5] = ["token", "api-key", "headers", "env", "client-secret"];
+/// Where in the data folder tokens of agents are kept that somebody signed in for.
+const TOKENS: &str = "agent-tokens";
 /// What stands in the place of a secret that is written in the file itself.
 const HIDDEN: &str = "(hidden)";
 
@@ -51,11 +53,11 @@ fn canonical(table: Table) -> Table {
 }
 
 impl AgentTables {
-    /// What they say, with the environment of this process.
-    pub(crate) fn specs(&self) -> Result<Vec<AgentSpec>, ConfigError> {
+    /// What they say, with the environment of this process, for a server of that data folder.
+    pub(crate) fn specs(&self, data: &Path) -> Result<Vec<AgentSpec>, ConfigError> {
         let mut specs: Vec<AgentSpec> = vec![];
         for table in &self.tables {
-            let spec = self.one(table).map_err(|error| self.wrong(&error))?;
+            let spec = self.one(table, data).map_err(|error| self.wrong(&error))?;
             if specs.iter().any(|other| other.name == spec.name) {
                 return Err(self.wrong(&spec.wrong("name", "there are two agents of that name")));
             }
@@ -64,7 +66,7 @@ impl AgentTables {
         Ok(specs)
     }
 
-    fn one(&self, table: &Table) -> Result<AgentSpec, SpecError> {
+    fn one(&self, table: &Table, data: &Path) -> Result<AgentSpec, SpecError> {
         let unusable = |why: String| SpecError { agent: String::new(), key: "table".into(), why };
         let json = match serde_json::to_value(table).map_err(|error| unusable(error.to_string()))? {
             serde_json::Value::Object(json) => json,
@@ -82,6 +84,19 @@ impl AgentTables {
             _ => std::env::current_dir().unwrap_or_default(),
         };
         let beside = |dir: &mut Option<PathBuf>| *dir = Some(folder.join(dir.take().unwrap_or_default()));
+        let beside_too = |file: &mut Option<PathBuf>| *file = file.take().map(|file| folder.join(file));
+        let access = match &mut spec.kind {
+            Kind::Mcp(own) => Some((&mut own.token_file, &mut own.oauth)),
+            Kind::A2a(own) => Some((&mut own.token_file, &mut own.oauth)),
+            _ => None,
+        };
+        if let Some((token_file, oauth)) = access {
+            beside_too(token_file);
+            if let Some(oauth) = oauth {
+                beside_too(&mut oauth.client_secret_file);
+                oauth.tokens = Some(data.join(TOKENS).join(&spec.name));
+            }
+        }
         match &mut spec.kind {
             Kind::Process(process) => beside(&mut process.dir),
             Kind::Mcp(mcp) if !mcp.command.is_empty() => beside(&mut mcp.dir),

@@ -1,8 +1,11 @@
 //! `nuncio chat` in a real terminal: whole conversations, left in the middle and killed in the middle, here and at
 //! the server. Whatever happens, what was called runs once.
 
+mod asking;
 mod editing;
 mod plain;
+mod signing;
+mod strangers;
 mod terminal;
 
 use std::path::Path;

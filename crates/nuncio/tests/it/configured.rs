@@ -1,5 +1,6 @@
 //! Agents of `nuncio.toml` in the real server: served, killed, edited, and as the examples have them.
 
+mod access;
 mod examples;
 mod tables;
 

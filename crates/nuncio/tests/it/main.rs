@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "seeds, and the one line that sums a long run up")]
 
+mod authority;
 mod batch_crash;
 mod caller;
 mod chat;

@@ -13,6 +13,10 @@ use crate::{
     jsonrpc::{ErrorObject, METHOD_NOT_FOUND},
 };
 
+/// The member of `_meta` that says which question of its task a request puts. A question that is put again has another
+/// request id, and the same name here.
+pub const QUESTION: &str = "nuncio/question";
+
 /// What is asked of a client: a method with params.
 #[derive(Debug, Clone, Copy)]
 pub enum Asked<'a> {
@@ -47,8 +51,17 @@ impl<'a> Asked<'a> {
     pub fn write_params(self, out: &mut Vec<u8>, version: Version, name: &str, related: Option<&str>) {
         json::object(out, |params| {
             self.kind().write(params, version, name);
-            if let Some(task) = related {
-                params.object("_meta", |meta| super::task::write_related(meta, task));
+            let question = match self {
+                Self::Question(question) if !version.is_stateless() => Some(&question.id),
+                _ => None,
+            };
+            if related.is_some() || question.is_some() {
+                params.object("_meta", |meta| {
+                    if let Some(task) = related {
+                        super::task::write_related(meta, task);
+                    }
+                    meta.optional(QUESTION, question);
+                });
             }
         });
     }

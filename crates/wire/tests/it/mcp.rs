@@ -243,6 +243,8 @@ fn questions_are_put_in_the_words_of_their_revision() {
     let link = json!({ "mode": "url", "message": "Sign in", "url": "https://x/" });
     assert_eq!(params(Asked::Question(&question), V2026_07_28, None), link);
     assert_eq!(params(Asked::Question(&question), V2025_11_25, None)["elicitationId"], "r1");
+    // Put again it has another id, and is known by its name.
+    assert_eq!(params(Asked::Question(&question), V2025_11_25, None)["_meta"]["nuncio/question"], "q2");
     let sample = Inquiry::Sample { prompt: "Hi".into(), system: Some("Be brief".into()), max_tokens: 5 };
     assert_eq!(
         params(Asked::Inquiry(&sample), V2026_07_28, None),

@@ -7,7 +7,10 @@
 mod asking;
 mod task;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 use http::HeaderMap;
 use nuncio_engine::{
@@ -51,6 +54,8 @@ pub(super) struct Conversation {
     /// The last event of its stream.
     cursor: Option<String>,
     open: Vec<Open>,
+    /// Questions whose answers the server has taken, as it names them.
+    answered: HashSet<String>,
     /// What happened and was not told yet.
     outbox: VecDeque<Happened>,
     driver: CallDriver,
@@ -104,6 +109,7 @@ impl Conversation {
             exchange: None,
             cursor: None,
             open: vec![],
+            answered: HashSet::new(),
             outbox: VecDeque::new(),
             driver,
             heard: Instant::now(),

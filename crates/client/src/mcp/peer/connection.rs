@@ -190,7 +190,7 @@ impl Connection {
         meta["io.modelcontextprotocol/protocolVersion"] = self.version.name().into();
         meta["io.modelcontextprotocol/clientCapabilities"] = self.options.capabilities(self.version);
         meta["io.modelcontextprotocol/clientInfo"] = self.options.client_info();
-        if let Some(level) = self.options.log_level {
+        if let Some(level) = self.options.log_level.get() {
             meta["io.modelcontextprotocol/logLevel"] = json!(level);
         }
     }

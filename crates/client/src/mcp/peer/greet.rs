@@ -209,7 +209,7 @@ pub(super) fn read_initialized(
 pub(super) async fn initialized(connection: &Connection) -> Result<(), Fail> {
     connection.send(&incoming::notice("notifications/initialized", &json!({}))).await?;
     if let Some(level) =
-        connection.options.log_level.filter(|_| connection.about.capabilities["logging"].is_object())
+        connection.options.log_level.get().filter(|_| connection.about.capabilities["logging"].is_object())
         && let Err(fail) = connection.request("logging/setLevel", json!({ "level": level })).await
     {
         // Log lines are not what anybody came for.

@@ -1,6 +1,9 @@
 //! How a peer is spoken to: what is declared, who is shown, and every limit by its name.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use nuncio_engine::Level;
 use nuncio_wire::mcp::{TASKS, Version};
@@ -17,8 +20,8 @@ pub struct McpOptions {
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// What servers are told that can be asked here.
     pub declared: Declared,
-    /// The lowest level of log lines that is asked for. `None`: whatever the server chooses to send.
-    pub log_level: Option<Level>,
+    /// The lowest level of log lines that is asked for; it may change while the peer is used.
+    pub log_level: LogLevel,
     /// How this client calls itself, and its version.
     pub client: (String, String),
     /// How long connecting may take.
@@ -46,6 +49,28 @@ pub struct McpOptions {
     pub term_grace: Duration,
 }
 
+/// The lowest level of log lines that is asked for. `None`: whatever the server chooses to send. Clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct LogLevel(Arc<Mutex<Option<Level>>>);
+
+impl LogLevel {
+    /// What it is now.
+    pub fn get(&self) -> Option<Level> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it is that.
+    pub fn set(&self, level: Level) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+    }
+}
+
+impl From<Level> for LogLevel {
+    fn from(level: Level) -> Self {
+        Self(Arc::new(Mutex::new(Some(level))))
+    }
+}
+
 /// What servers are told that can be asked here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Declared {
@@ -63,7 +88,7 @@ impl Default for McpOptions {
             version: None,
             authorizer: None,
             declared: Declared { forms: true, links: true, sampling: true },
-            log_level: None,
+            log_level: LogLevel::default(),
             client: ("nuncio".into(), env!("CARGO_PKG_VERSION").into()),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),

@@ -1,7 +1,7 @@
 //! What servers ask: forms, links and samples as questions of the engine, and answers as each of them wants it.
 
 use nuncio_engine::question::{Answer, Ask, Question};
-use nuncio_wire::jsonrpc::METHOD_NOT_FOUND;
+use nuncio_wire::{jsonrpc::METHOD_NOT_FOUND, mcp::QUESTION};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -45,8 +45,15 @@ impl Open {
         Ok(Question { id: self.id.clone(), text, ask })
     }
 
-    /// Whether that is the same question once more.
+    /// Whether that is the same question once more. Where the server names its questions the name says so; else a
+    /// question that may be put again is known by its words.
     pub(super) fn is_same(&self, method: &str, params: &Value) -> bool {
+        if let (Some(own), Some(other)) = (name_of(&self.params), name_of(params)) {
+            return own == other;
+        }
+        if !self.again {
+            return false;
+        }
         let members = ["message", "requestedSchema", "url", "messages", "systemPrompt", "maxTokens"];
         self.method == method && members.iter().all(|member| self.params.get(member) == params.get(member))
     }
@@ -78,6 +85,11 @@ impl Open {
             Answer::Cancel | Answer::Unavailable => json!({ "action": "cancel" }),
         }
     }
+}
+
+/// What the server calls a question, whatever the request's id under which it puts it.
+pub(super) fn name_of(params: &Value) -> Option<&str> {
+    params["_meta"][QUESTION].as_str()
 }
 
 fn read(method: &str, params: &Value) -> Result<(String, Ask), String> {

@@ -10,8 +10,9 @@ use std::{
     time::Duration,
 };
 
+use nuncio_engine::Level;
 use nuncio_wire::mcp::Version;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
 use super::{
@@ -168,6 +169,20 @@ impl Shared {
                 Err(fail) => return Err(fail.into_peer(&self.at)),
             }
         }
+    }
+
+    /// From now on log lines are wanted from that level on. A session is told; any other request says it itself.
+    pub(super) async fn want_logs(&self, level: Level) -> Result<(), PeerError> {
+        self.options.log_level.set(level);
+        let connection = self.now.lock().await.connection.clone();
+        let Some(connection) = connection.filter(|connection| connection.closed().is_none()) else {
+            return Ok(());
+        };
+        if connection.version.is_stateless() || !connection.about.capabilities["logging"].is_object() {
+            return Ok(());
+        }
+        let told = connection.request("logging/setLevel", json!({ "level": level })).await;
+        told.map(drop).map_err(|fail| fail.into_peer(&self.at))
     }
 
     /// The tools as they are now.

@@ -1,5 +1,7 @@
 //! Calls that are cut, left and taken up again: by the same peer, and by another as after a crash.
 
+use std::collections::BTreeSet;
+
 use nuncio_client::peer::{Handle, Peer as _, PeerError};
 use nuncio_engine::State;
 use nuncio_wire::mcp::Version;
@@ -77,6 +79,25 @@ async fn a_call_whose_process_died_goes_on_in_another_with_its_question() {
         let mut call = stage.peer(version).resume(&handle).await.unwrap();
         let rest = follow(&mut call).await.unwrap();
         assert_eq!(rest.text(), "yes, yes", "{version:?} {offer}");
+    }
+}
+
+/// A question that is answered the moment that a call is taken up crosses on the way with the same question, which the
+/// server puts again under another id: it is told under one id, and asked once.
+#[tokio::test]
+async fn a_question_that_crosses_its_answer_is_asked_once() {
+    let stage = Stage::new().await;
+    for (offer, round) in (0..10).flat_map(|round| [("plain", round), ("tasks", round)]) {
+        let mut call = stage.peer(Version::V2025_11_25).begin(say(offer, "ask")).await.unwrap();
+        let mut seen = Seen::default();
+        until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
+        drop(call);
+        let handle = seen.handles.last().unwrap();
+        let mut call = stage.peer(Version::V2025_11_25).resume(handle).await.unwrap();
+        let rest = follow(&mut call).await.unwrap();
+        assert_eq!(rest.text(), "yes", "{offer}, round {round}");
+        let asked: BTreeSet<&str> = rest.questions.iter().map(|question| question.id.as_str()).collect();
+        assert_eq!(asked.len(), 1, "{offer}, round {round}: {asked:?}");
     }
 }
 

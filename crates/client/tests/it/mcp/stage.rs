@@ -85,7 +85,7 @@ impl Stage {
 }
 
 pub(super) fn peer_at(url: &url::Url, version: Version) -> McpPeer {
-    let options = McpOptions { log_level: Some(Level::Info), ..options() };
+    let options = McpOptions { log_level: Level::Info.into(), ..options() };
     McpPeer::new(Place::Url(url.clone()), McpOptions { version: Some(version), ..options })
 }
 

@@ -34,6 +34,9 @@ pub(super) struct Kept {
     pub(super) handle: Option<Handle>,
     /// When it began, in milliseconds since 1970.
     pub(super) begun: i64,
+    /// Its trace, as `traceparent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) trace: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -232,6 +235,7 @@ mod tests {
             input: Message::text(id, Role::User, ""),
             handle: None,
             begun: 0,
+            trace: None,
         }
     }
 

@@ -16,7 +16,8 @@ pub(super) const COMMANDS: &[(&str, &[&str], &str, &str)] = &[
     ("resume", &[], "", "come back to everything that was left going on"),
     ("memory", &[], "get|set|list|search …", "the server's memory bank"),
     ("log", &[], "[LEVEL]", "from which level on log lines are shown"),
-    ("clean-tokens", &["clean"], "", "forget what leads back to runs"),
+    ("login", &[], "[SERVER]", "sign in at a server that wants to know who you are"),
+    ("clean-tokens", &["clean"], "", "sign out everywhere, and forget what leads back to runs"),
     ("quit", &["exit", "q"], "", "leave; what goes on is taken up at the next start"),
 ];
 
@@ -36,6 +37,7 @@ pub(super) enum Command {
     Resume,
     Memory(Vec<String>),
     Log(Option<String>),
+    Login(Option<String>),
     Clean,
     Quit,
     Call(Wanted),
@@ -85,6 +87,7 @@ pub(super) fn parse(line: &str) -> Result<Command, String> {
         "resume" => none(Command::Resume),
         "memory" => Ok(Command::Memory(rest.to_vec())),
         "log" => at_most_one().map(Command::Log),
+        "login" => at_most_one().map(Command::Login),
         "clean-tokens" => none(Command::Clean),
         "quit" => none(Command::Quit),
         _ => match line[first.len()..].trim_start() {
@@ -99,8 +102,9 @@ fn call(line: &str) -> Wanted {
         Some(before) => (before.trim_end(), true),
         None => (line, false),
     };
-    let end = line.find(char::is_whitespace).unwrap_or(line.len());
-    Wanted { name: line[..end].to_owned(), rest: line[end..].trim().to_owned(), background }
+    let words = words(line);
+    let rest = words.get(1).map_or("", |word| &line[word.start..]).to_owned();
+    Wanted { name: words.into_iter().next().map(|word| word.text).unwrap_or_default(), rest, background }
 }
 
 /// The name that was probably meant.
@@ -134,6 +138,7 @@ mod tests {
         check("long_running_agent {} &", called("long_running_agent", "{}", true));
         check("call list x=1", called("list", "x=1", false));
         check("local/list", called("local/list", "", false));
+        check("'Hello World Agent' say 'a  b'", called("Hello World Agent", "say 'a  b'", false));
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use nuncio_client::{
     a2a::{A2aClient, CardReference, Credentials, HttpOptions, Preference, fetch_card},
-    mcp::{ToolClient, ToolOptions},
+    mcp::{ToolClient, ToolError, ToolOptions},
     peer::{Offer, Protocol},
 };
 use nuncio_engine::{Message, Role, State};
-use nuncio_wire::a2a::List;
+use nuncio_wire::{a2a::List, jsonrpc::METHOD_NOT_FOUND};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use url::Url;
 use uuid::Uuid;
 
 use super::{
@@ -20,7 +21,8 @@ use super::{
     draw::{Shown, level_name, measure},
     follower::Start,
     servers::{self, Server},
-    session::{Run, Session},
+    session::{Run, Session, unless},
+    signing::SignIn,
 };
 use crate::cli::{
     form::fields,
@@ -205,7 +207,11 @@ impl Session {
     async fn attach_task(&mut self, id: &str, number: Option<u32>) -> bool {
         let mut why = vec![];
         for server in 0..self.servers.len() {
-            let found = self.servers[server].find_task(id).await;
+            let found = unless(&mut self.interrupts, self.servers[server].find_task(id)).await;
+            let Some(found) = found else {
+                self.wrong("not attached");
+                return true;
+            };
             match found {
                 Ok((peer, handle)) => {
                     let input = Message::of(Uuid::now_v7().to_string(), Role::User, vec![]);
@@ -215,7 +221,7 @@ impl Session {
                     } else {
                         "task".into()
                     };
-                    let kept = Kept { offer, input, handle: Some(handle.clone()), begun: 0 };
+                    let kept = Kept { offer, input, handle: Some(handle.clone()), begun: 0, trace: None };
                     let (_, peer) = watch::channel(Some(peer));
                     let run = self.follow_on(peer, server, &kept, Start::Resume(handle), number);
                     return self.watch(BTreeSet::from([run])).await;
@@ -256,6 +262,8 @@ impl Session {
                 (_, _, Some(_)) => self.wrong(&format!("run {number} is over already")),
                 (Some(follower), ..) => {
                     follower.cancel();
+                    // Nobody wants to answer what is to end.
+                    self.questions.retain(|(asking, _)| *asking != number);
                     self.failed = false;
                     self.watch(BTreeSet::from([number])).await;
                     // A run that was canceled as it was wanted is no failure.
@@ -278,9 +286,11 @@ impl Session {
                 continue;
             }
             let name = self.servers[number].name.clone();
-            let canceled = match client(&self.servers[number]).await {
-                Ok(client) => client.cancel(task).await.map_err(|error| error.to_string()),
-                Err(error) => Err(error),
+            let canceling = async {
+                client(&self.servers[number]).await?.cancel(task).await.map_err(|error| error.to_string())
+            };
+            let Some(canceled) = unless(&mut self.interrupts, canceling).await else {
+                return self.wrong("whether it was canceled is not known");
             };
             match canceled {
                 Ok(seen) => {
@@ -300,9 +310,10 @@ impl Session {
         let (mut listed, mut known, mut why) = (vec![], vec![], String::new());
         for server in &self.servers {
             let page = List { page_size: LISTED, ..List::default() };
-            let tasks = match client(server).await {
-                Ok(client) => client.list(page).await.map_err(|error| error.to_string()),
-                Err(error) => Err(error),
+            let listing = async { client(server).await?.list(page).await.map_err(|error| error.to_string()) };
+            let Some(tasks) = unless(&mut self.interrupts, listing).await else {
+                why.push_str(&format!("{}: not waited for\n", plain(&server.name)));
+                break;
             };
             match tasks {
                 Ok(tasks) => {
@@ -353,15 +364,26 @@ impl Session {
         let mut why = vec![];
         for number in 0..self.servers.len() {
             let name = self.servers[number].name.clone();
-            match tools(&self.servers[number]).await {
-                Ok(tools) => match tools.call(tool, arguments.clone()).await {
-                    Ok(called) => {
-                        let answer = called.structured.unwrap_or_else(|| json!({ "text": called.text }));
-                        let data = json!({ "event": "memory", "server": name, "answer": answer });
-                        return self.tell(memory_text(tool, &answer), data);
-                    }
-                    Err(error) => why.push(format!("{name}: {error}")),
-                },
+            let asking = async {
+                match tools(&self.servers[number]).await {
+                    Ok(tools) => Ok(tools.call(tool, arguments.clone()).await),
+                    Err(error) => Err(error),
+                }
+            };
+            let Some(asked) = unless(&mut self.interrupts, asking).await else {
+                return self.wrong("not waited for");
+            };
+            match asked {
+                Ok(Ok(called)) => {
+                    let answer = called.structured.unwrap_or_else(|| json!({ "text": called.text }));
+                    let data = json!({ "event": "memory", "server": name, "answer": answer });
+                    let of =
+                        if self.servers.len() > 1 { format!("{}: ", plain(&name)) } else { String::new() };
+                    return self.tell(format!("{of}{}", memory_text(tool, &answer)), data);
+                }
+                // Only a server without a memory bank is passed over: what one refuses is not given to another.
+                Ok(Err(error)) if has_bank(&error) => return self.wrong(&format!("{name}: {error}")),
+                Ok(Err(error)) => why.push(format!("{name}: {error}")),
                 Err(error) => why.push(format!("{name}: {error}")),
             }
         }
@@ -369,7 +391,7 @@ impl Session {
     }
 
     /// `log`
-    pub(super) fn log(&mut self, level: Option<&str>) {
+    pub(super) async fn log(&mut self, level: Option<&str>) {
         match level.map(super::level) {
             None => {
                 let level = level_name(self.screen.level);
@@ -380,15 +402,60 @@ impl Session {
             }
             Some(Ok(level)) => {
                 self.screen.level = level;
+                self.log_level.set(level);
                 self.tell(String::new(), json!({ "event": "log-level", "level": level }));
+                for number in 0..self.servers.len() {
+                    let peer = self.servers[number].peer.borrow().clone();
+                    if let Some(peer) = peer.filter(|_| self.servers[number].away.is_none())
+                        && let Err(error) = peer.want_logs(level).await
+                    {
+                        let name = self.servers[number].name.clone();
+                        self.wrong(&format!("{name} was not told: {error}"));
+                    }
+                }
             }
             Some(Err(why)) => self.wrong(&why),
         }
     }
 
+    /// Somebody has to go to a link, and comes back from there.
+    pub(super) fn visit(&mut self, name: &str, url: &Url) {
+        let text = format!(
+            "{} wants to know who you are: open this link, on this machine, and come back\n  {url}",
+            plain(name)
+        );
+        let data = json!({ "event": "visit", "server": name, "url": url });
+        self.screen.show(&Shown::Answer { text, data }, false);
+    }
+
+    /// `login`
+    pub(super) fn login(&mut self, name: Option<&str>) {
+        let named = |server: &&Server| name.is_none_or(|name| server.name == name);
+        if self.servers.iter().filter(named).count() == 0 {
+            let names: Vec<&str> = self.servers.iter().map(|server| &*server.name).collect();
+            let text = format!("there is no server {}: {}", name.unwrap_or_default(), names.join(", "));
+            return self.wrong(&text);
+        }
+        let away = self.servers.iter().filter(named).filter(|server| server.away.is_some());
+        let waiting: Vec<_> = away.filter_map(|server| server.sign_in.as_ref()).collect();
+        let count = waiting.len();
+        waiting.into_iter().for_each(SignIn::want);
+        match count {
+            0 => self.wrong("nobody has to sign in there now"),
+            _ => self.tell(String::new(), json!({ "event": "login", "count": count })),
+        }
+    }
+
     /// `clean-tokens`
     pub(super) fn clean(&mut self) {
-        let mut count = 0;
+        let (mut count, mut signed_out) = (0, 0);
+        for server in 0..self.servers.len() {
+            let Some(sign_in) = &self.servers[server].sign_in else { continue };
+            match sign_in.forget() {
+                Ok(tokens) => signed_out += usize::from(tokens > 0),
+                Err(error) => return self.wrong(&format!("tokens cannot be forgotten: {error}")),
+            }
+        }
         for number in 0..self.books.len() {
             match self.books[number].clear() {
                 Ok(cleared) => count += cleared,
@@ -398,14 +465,32 @@ impl Session {
             }
         }
         for run in self.runs.values_mut() {
-            run.kept = false;
+            (run.kept, run.forgotten) = (false, true);
         }
-        let text = match count {
+        let mut text = match count {
+            0 if signed_out > 0 => String::new(),
             0 => "Nothing was kept.\n".to_owned(),
             1 => "1 run is forgotten here; it goes on where it is.\n".to_owned(),
             count => format!("{count} runs are forgotten here; they go on where they are.\n"),
         };
-        self.tell(text, json!({ "event": "cleaned", "count": count }));
+        match signed_out {
+            0 => {}
+            1 => text.push_str("The tokens for 1 server are forgotten.\n"),
+            servers => text.push_str(&format!("The tokens for {servers} servers are forgotten.\n")),
+        }
+        self.tell(text, json!({ "event": "cleaned", "count": count, "tokens": signed_out }));
+    }
+}
+
+/// Whether an error is one of a memory bank, rather than of a server that has none.
+fn has_bank(error: &ToolError) -> bool {
+    match error {
+        ToolError::Unreachable { .. } | ToolError::Setup(_) => false,
+        ToolError::Http { status, .. } => !matches!(status, 404 | 405),
+        ToolError::Rpc(error) => {
+            error.code != i64::from(METHOD_NOT_FOUND) && !error.message.contains("no tool")
+        }
+        _ => true,
     }
 }
 
@@ -472,7 +557,10 @@ async fn client(server: &Server) -> Result<A2aClient, String> {
     let (at, http) =
         (CardReference::parse(&base).map_err(|error| error.to_string())?, HttpOptions::default());
     let card = fetch_card(&at, &http).await.map_err(|error| error.to_string())?.value;
-    let bearer = server.token().await;
+    // What a token is for is the server's own place: a card may lead anywhere.
+    let here = server.at.resource().map(|url| url.origin());
+    let is_here = card.interfaces.iter().all(|interface| Some(interface.url.origin()) == here);
+    let bearer = if is_here { server.token().await } else { None };
     let credentials = Credentials { bearer, ..Credentials::default() };
     A2aClient::new(&card, &Preference::default(), &credentials, &http).map_err(|error| error.to_string())
 }

@@ -3,9 +3,11 @@
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use nuncio::data_dir::Published;
 use nuncio_client::{
     auth::{Authorizer, Bearer},
+    mcp::LogLevel,
     peer::{self, Connect, PeerError, Program, Protocol},
 };
 use nuncio_wire::mcp::Version;
@@ -124,16 +126,27 @@ impl Place {
         }
     }
 
+    /// What a token for it is a token for.
+    pub(super) fn resource(&self) -> Option<Url> {
+        match self {
+            Self::Local(data) => Url::parse(&format!("{}/mcp", address(data))).ok(),
+            Self::Url { url, .. } => Some(url.clone()),
+            Self::Command(_) => None,
+        }
+    }
+
     /// Who we are to it: a digest, which is all that is kept.
-    pub(super) fn caller(&self, bearer: Option<&str>) -> String {
-        match (self, bearer) {
-            (Self::Command(_), _) => "program".to_owned(),
-            (Self::Local(_), None) => "operator".to_owned(),
-            (_, None) => "nobody".to_owned(),
-            (_, Some(token)) => {
-                let digest = Sha256::digest(format!("nuncio chat caller\n{token}"));
-                digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
-            }
+    pub(super) fn caller(&self, bearer: Option<&str>, account: Option<&str>) -> String {
+        let digest = |kind: &str, of: &str| {
+            let digest = Sha256::digest(format!("nuncio chat {kind}\n{of}"));
+            digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+        };
+        match (self, bearer, account) {
+            (Self::Command(_), ..) => "program".to_owned(),
+            (_, Some(token), _) => digest("caller", &bearer_of(token)),
+            (Self::Local(_), None, _) => "operator".to_owned(),
+            (Self::Url { .. }, None, Some(account)) => digest("account", account),
+            (Self::Url { .. }, None, None) => "nobody".to_owned(),
         }
     }
 
@@ -141,7 +154,9 @@ impl Place {
     pub(super) fn authorizer(&self, bearer: Option<&str>) -> Option<Arc<dyn Authorizer>> {
         match (self, bearer) {
             (Self::Command(_), _) => None,
-            (_, Some(token)) => Some(Arc::new(Bearer(token.to_owned()))),
+            (Self::Local(_) | Self::Url { .. }, Some(token)) => {
+                Some(Arc::new(Bearer::new(token, &self.resource()?)))
+            }
             (Self::Local(data), None) => Some(Arc::new(Operator(data.clone()))),
             (Self::Url { url, .. }, None) => {
                 // The local server by its address is the local server still.
@@ -153,11 +168,12 @@ impl Place {
     }
 
     /// How to get there.
-    pub(super) fn dial(&self, authorizer: Option<Arc<dyn Authorizer>>) -> Dial {
-        let place = self.clone();
+    pub(super) fn dial(&self, authorizer: Option<Arc<dyn Authorizer>>, log_level: &LogLevel) -> Dial {
+        let (place, log_level) = (self.clone(), log_level.clone());
         Arc::new(move || {
             let place = place.clone();
-            let mut options = Connect { authorizer: authorizer.clone(), ..Connect::default() };
+            let (authorizer, log_level) = (authorizer.clone(), log_level.clone());
+            let mut options = Connect { authorizer, log_level, ..Connect::default() };
             Box::pin(async move {
                 let there = match place {
                     // All that a server has is at its MCP endpoint: agents, questions to models, logs, tools.
@@ -182,6 +198,49 @@ impl Place {
             })
         })
     }
+}
+
+/// The token for each of the servers. One that names no server is for the only one that there is.
+pub(super) fn bearers(
+    places: &[Place],
+    names: &[String],
+    given: &[String],
+) -> Result<Vec<Option<String>>, String> {
+    let mut bearers = vec![None; places.len()];
+    let takes: Vec<usize> = (0..places.len()).filter(|at| places[*at].is_url()).collect();
+    for text in given.iter().filter(|text| !text.is_empty()) {
+        let named = text.split_once('=').and_then(|(name, token)| {
+            takes.iter().find(|at| names[**at] == name).map(|at| (*at, token.to_owned()))
+        });
+        let (at, token) = match (named, &takes[..]) {
+            (Some(named), _) => named,
+            (None, [only]) => (*only, text.clone()),
+            (None, []) => return Err("--bearer: programs are shown no token; give --server a URL".to_owned()),
+            (None, _) => {
+                let names: Vec<&str> = takes.iter().map(|at| &*names[*at]).collect();
+                return Err(format!(
+                    "--bearer: whom is the token for? Write NAME=TOKEN, with one of the names {} (--server NAME=URL gives others)",
+                    names.join(", ")
+                ));
+            }
+        };
+        bearers[at] = Some(token);
+    }
+    Ok(bearers)
+}
+
+/// Whose token it is, as far as it says so: another token of the same caller is no other caller. A word that is not
+/// believed, and that only chooses a file.
+fn bearer_of(token: &str) -> String {
+    let own =
+        || token.strip_prefix("nun_").and_then(|rest| rest.split_once('_')).map(|(id, _)| id.to_owned());
+    let claims = || {
+        let payload = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+        let claims: serde_json::Value = serde_json::from_slice(&payload).ok()?;
+        let subject = claims["sub"].as_str()?;
+        Some(format!("{}\n{subject}", claims["iss"].as_str().unwrap_or_default()))
+    };
+    own().or_else(claims).unwrap_or_else(|| token.to_owned())
 }
 
 /// Where the server of a data folder is, or would be.
@@ -256,10 +315,44 @@ mod tests {
     #[test]
     fn callers_are_told_apart_and_not_known() {
         let place = Place::parse("http://a").unwrap();
-        let (one, other) = (place.caller(Some("one")), place.caller(Some("other")));
+        let (one, other) = (place.caller(Some("one"), None), place.caller(Some("other"), None));
         assert_ne!(one, other);
-        assert_ne!(one, place.caller(None));
+        assert_ne!(one, place.caller(None, None));
         assert!(!one.contains("one"));
+        let jwt = |claims: &str, signature: &str| {
+            format!("e30.{}.{signature}", BASE64_URL_SAFE_NO_PAD.encode(claims))
+        };
+        let who = |token: &str| place.caller(Some(token), None);
+        let (ann, bob) = (r#"{"iss":"i","sub":"ann","exp":1}"#, r#"{"iss":"i","sub":"bob","exp":1}"#);
+        assert_eq!(who(&jwt(ann, "x")), who(&jwt(&ann.replace(":1", ":2"), "y")), "renewed");
+        assert_ne!(who(&jwt(ann, "x")), who(&jwt(bob, "x")));
+        assert_eq!(who("nun_abc_one"), who("nun_abc_two"));
+        assert_ne!(who("nun_abc_one"), who("nun_abd_one"));
+        assert_ne!(place.caller(None, Some("one")), one);
+        assert_ne!(place.caller(None, Some("one")), place.caller(None, None));
+    }
+
+    #[test]
+    fn a_token_is_for_one_server() {
+        let check = |servers: &[&str], given: &[&str], expected: Result<&[Option<&str>], &str>| {
+            let places: Vec<Place> = servers.iter().map(|text| Place::parse(text).unwrap()).collect();
+            let mut taken = BTreeSet::new();
+            let names: Vec<String> = places.iter().map(|place| place.name(&mut taken)).collect();
+            let given: Vec<String> = given.iter().map(|text| (*text).to_owned()).collect();
+            match (bearers(&places, &names, &given), expected) {
+                (Ok(found), Ok(expected)) => {
+                    assert_eq!(found.iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
+                }
+                (Err(why), Err(words)) => assert!(why.contains(words), "{why}"),
+                (found, expected) => panic!("{found:?} {expected:?}"),
+            }
+        };
+        check(&["http://a"], &["t="], Ok(&[Some("t=")]));
+        check(&["http://a", "some-program"], &["t"], Ok(&[Some("t"), None]));
+        check(&["a=http://a", "b=http://b"], &["b=t"], Ok(&[None, Some("t")]));
+        check(&["a=http://a", "b=http://b"], &["b=t", "a=u"], Ok(&[Some("u"), Some("t")]));
+        check(&["a=http://a", "b=http://b"], &["t"], Err("one of the names a, b"));
+        check(&["some-program"], &["t"], Err("programs are shown no token"));
     }
 
     #[test]

@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 
 use crate::cli::text::{plain, state_name};
 
+/// Bytes of a text without a line break that are held back.
+const LONGEST_LINE: usize = 4096;
+
 /// A run, as it is spoken of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Who {
@@ -181,10 +184,15 @@ impl Lines {
         for part in &chunk.parts {
             match &part.content {
                 Content::Text(text) => {
-                    open.rest.push_str(text);
-                    while let Some(at) = open.rest.find('\n') {
-                        lines.push(format!("  {}", plain(open.rest[..at].trim_end_matches('\r'))));
-                        open.rest.drain(..=at);
+                    let mut pieces = text.split('\n');
+                    open.rest.push_str(pieces.next().unwrap_or_default());
+                    for piece in pieces {
+                        let line = std::mem::replace(&mut open.rest, piece.to_owned());
+                        lines.push(format!("  {}", plain(line.trim_end_matches('\r'))));
+                    }
+                    // Text without a line break is shown in pieces.
+                    if open.rest.len() > LONGEST_LINE {
+                        lines.extend(rest(&mut open.rest));
                     }
                 }
                 _ => {

@@ -22,9 +22,6 @@ use tokio::{
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a question that was put again may be under way while its answer is.
-const CROSSING: Duration = Duration::from_secs(3);
-
 /// The peer that stands for a server now. None before it was reached for the first time.
 pub(super) type Current = watch::Receiver<Option<Arc<dyn Peer>>>;
 
@@ -83,7 +80,7 @@ impl Follower {
     /// number.
     pub(super) fn start(peer: Current, run: u32, start: Start, tell: mpsc::Sender<(u32, News)>) -> Self {
         let (orders, wanted) = mpsc::unbounded_channel();
-        let following = Following { peer, run, tell, wanted, unsent: vec![], crossing: None };
+        let following = Following { peer, run, tell, wanted, unsent: vec![] };
         Self { orders, task: tokio::spawn(following.run(start)) }
     }
 
@@ -111,8 +108,6 @@ struct Following {
     wanted: mpsc::UnboundedReceiver<Order>,
     /// Answers that the server may not have: they are sent again when the same is asked again.
     unsent: Vec<(Question, Answer)>,
-    /// Until when what is asked in the same words is the question that was answered, which crossed its answer.
-    crossing: Option<Instant>,
 }
 
 impl Following {
@@ -174,7 +169,6 @@ impl Following {
                     if let Order::Answer(question, answer) = &order {
                         self.unsent.retain(|(open, _)| open.id != question.id);
                         self.unsent.push((question.clone(), answer.clone()));
-                        self.crossing = handle.is_some().then(|| Instant::now() + CROSSING);
                     }
                     // Beside what happens, so that neither waits for the other.
                     tokio::spawn(async move {
@@ -216,16 +210,9 @@ impl Following {
         }
     }
 
-    /// The answer that was given already. After a cut a question is put again, maybe under another id, and may cross
-    /// its answer on the way: such a one is taken for the same once, and for a moment only.
-    fn answered(&mut self, question: &Question) -> Option<Answer> {
-        let crosses = self.crossing.is_some_and(|until| Instant::now() < until);
-        let is_same = |asked: &Question| {
-            asked == question || (crosses && asked.text == question.text && asked.ask == question.ask)
-        };
-        let found = self.unsent.iter().find(|(asked, _)| is_same(asked)).map(|(_, answer)| answer.clone())?;
-        self.crossing = None;
-        Some(found)
+    /// The answer that was given already, and that the server may not have.
+    fn answered(&self, question: &Question) -> Option<Answer> {
+        self.unsent.iter().find(|(asked, _)| asked == question).map(|(_, answer)| answer.clone())
     }
 
     /// Waits for a server that is away. What is ordered meanwhile cannot be passed on.

@@ -17,7 +17,7 @@ use super::{
     complete::Vocabulary,
     draw::{Event, Shown, Who, details},
     input::{Typed, Wanted},
-    session::Session,
+    session::{Session, harmless},
 };
 use crate::cli::{
     form::{Field, fields},
@@ -60,12 +60,14 @@ impl Session {
                 self.ask_sample(&who, question, system.as_deref(), *max_tokens).await
             }
         };
-        let Some(answer) = answer else { return Asked::Left };
         let is_open = |(asking, open): &(u32, Question)| *asking == run && open.id == question.id;
         if !self.questions.iter().any(is_open) {
-            self.remark("it was not needed any more, so that the answer was not sent");
+            if answer.is_some() {
+                self.remark("it was not needed any more, so that the answer was not sent");
+            }
             return Asked::Done;
         }
+        let Some(answer) = answer else { return Asked::Left };
         self.questions.retain(|entry| !is_open(entry));
         let how = match &answer {
             Answer::Accept(_) => "answered",
@@ -80,6 +82,14 @@ impl Session {
         Asked::Done
     }
 
+    /// Whether what is on the screen needs no answer any more: it was answered elsewhere, or its run has ended.
+    pub(super) fn is_settled(&self) -> bool {
+        let is_open = |(run, question): &(u32, String)| {
+            self.questions.iter().any(|(asking, open)| asking == run && open.id == *question)
+        };
+        self.asking.as_ref().is_some_and(|asking| !is_open(asking))
+    }
+
     /// A form. One that wants a yes and nothing else that is needed is asked as one.
     async fn ask_form(
         &mut self,
@@ -88,46 +98,42 @@ impl Session {
         question: &Question,
         schema: &Value,
     ) -> Option<Answer> {
+        let fields = fields(schema);
+        let confirmation = confirmation(&fields);
         loop {
             let mut content = Map::new();
-            let fields = fields(schema);
-            let confirmation = confirmation(&fields);
             if let Some(confirm) = confirmation {
-                match self.confirm(confirm).await {
-                    Filled::In(_) => {
-                        drop(confirm.map(|field| content.insert(field.name.to_owned(), true.into())));
+                loop {
+                    match self.confirm(confirm).await {
+                        Filled::In(_) => {
+                            drop(confirm.map(|field| content.insert(field.name.to_owned(), true.into())));
+                            break;
+                        }
+                        Filled::Details => self.tell_details(who, task, question),
+                        ended => return answer_of(&ended),
                     }
-                    Filled::Details => {
-                        self.tell_details(who, task, question);
-                        continue;
-                    }
-                    ended => return answer_of(&ended),
                 }
             }
             let rest = fields
                 .iter()
                 .filter(|field| confirmation.flatten().is_none_or(|confirm| confirm.name != field.name));
-            let mut ended = None;
             for field in rest {
-                match self.field(field, if confirmation.is_some() { "" } else { "; !n, !c, ?" }).await {
-                    Filled::In(value) => {
-                        drop(value.map(|value| content.insert(field.name.to_owned(), value)));
-                    }
-                    other => {
-                        ended = Some(other);
-                        break;
+                loop {
+                    match self.field(field, if confirmation.is_some() { "" } else { "; !n, !c, ?" }).await {
+                        Filled::In(value) => {
+                            drop(value.map(|value| content.insert(field.name.to_owned(), value)));
+                            break;
+                        }
+                        Filled::Details => self.tell_details(who, task, question),
+                        ended => return answer_of(&ended),
                     }
                 }
             }
-            match ended {
-                Some(Filled::Details) => self.tell_details(who, task, question),
-                Some(ended) => return answer_of(&ended),
-                None => match arguments::check(schema, &content) {
-                    Ok(()) => return Some(Answer::Accept(Value::Object(content))),
-                    Err(why) => {
-                        self.screen.show(&Shown::Wrong(&format!("as a whole it does not do: {why}")), true);
-                    }
-                },
+            match arguments::check(schema, &content) {
+                Ok(()) => return Some(Answer::Accept(Value::Object(content))),
+                Err(why) => {
+                    self.screen.show(&Shown::Wrong(&format!("as a whole it does not do: {why}")), true);
+                }
             }
         }
     }
@@ -141,6 +147,7 @@ impl Session {
         loop {
             let prompt = format!("{about}[y, n, d for details, !c]: ");
             match self.read(Wanted { prompt, ..Wanted::default() }).await {
+                Typed::Line(_) if self.is_settled() => return Filled::Left,
                 Typed::Line(line) => match &*line.trim().to_lowercase() {
                     "y" | "yes" | "true" => return Filled::In(None),
                     "n" | "no" | "false" | "!n" => return Filled::Declined,
@@ -164,11 +171,12 @@ impl Session {
         };
         let choices = match field.kind() {
             "boolean" => vec!["y".to_owned(), "n".to_owned()],
-            _ => field.choices(),
+            _ => harmless(field.choices()),
         };
         loop {
             let vocabulary = Vocabulary::Choices(choices.clone());
             let line = match self.read(Wanted { prompt: prompt.clone(), vocabulary, command: false }).await {
+                Typed::Line(_) if self.is_settled() => return Filled::Left,
                 Typed::Line(line) => line,
                 Typed::Interrupted | Typed::End => return Filled::Left,
             };
@@ -203,6 +211,7 @@ impl Session {
         loop {
             let prompt = "Open it? [y, n, d for details, o: I go there myself, !c]: ".to_owned();
             let line = match self.read(Wanted { prompt, ..Wanted::default() }).await {
+                Typed::Line(_) if self.is_settled() => return None,
                 Typed::Line(line) => line.trim().to_lowercase(),
                 Typed::Interrupted | Typed::End => return None,
             };
@@ -231,21 +240,39 @@ impl Session {
         }
     }
 
+    /// All about an argument.
+    pub(super) fn tell_field(&mut self, field: &Field<'_>) {
+        let about = field.about().map(|about| format!("\n  {}", plain(about))).unwrap_or_default();
+        let schema = serde_json::to_string(field.schema()).unwrap_or_default();
+        let text =
+            format!("  {}{about}\n  {}", plain(field.prompt().trim_end_matches([':', ' '])), plain(&schema));
+        let data = json!({ "event": "details", "argument": field.name, "schema": field.schema() });
+        self.screen.show(&Shown::Answer { text, data }, true);
+    }
+
     fn tell_details(&mut self, who: &Who, task: Option<&str>, question: &Question) {
         let data = json!({ "event": "details", "run": who.run, "task": task, "question": question });
         self.screen.show(&Shown::Answer { text: details(who, task, question), data }, true);
     }
 }
 
-/// Whether a form asks for a yes: it has nothing that is needed but one switch, and texts beside it. The switch,
-/// where it has one.
+/// How switches begin that want a yes, and are not answered with a no: that declines.
+const CONFIRMS: [&str; 8] = ["confirm", "approve", "accept", "agree", "proceed", "allow", "continue", "ok"];
+
+/// Whether a form asks for a yes: it has nothing that is needed but one switch that says so, and texts beside it. The
+/// switch, where it has one.
 fn confirmation<'a>(fields: &[Field<'a>]) -> Option<Option<Field<'a>>> {
     let is_note =
         |field: &Field<'_>| field.kind() == "string" && field.choices().is_empty() && !field.required;
     let mut switches = fields.iter().filter(|field| field.kind() == "boolean");
     let (switch, other) = (switches.next(), switches.next());
     let rest = fields.iter().filter(|field| field.kind() != "boolean");
-    let is_one = other.is_none() && (switch.is_some() || fields.is_empty()) && rest.clone().all(is_note);
+    let confirms = |field: &Field<'_>| {
+        let name = field.name.to_lowercase();
+        field.required && CONFIRMS.iter().any(|word| name.starts_with(word))
+    };
+    let is_asked = switch.is_some_and(confirms) || fields.is_empty();
+    let is_one = other.is_none() && is_asked && rest.clone().all(is_note);
     is_one.then(|| switch.copied())
 }
 
@@ -258,7 +285,7 @@ fn answer_of(filled: &Filled) -> Option<Answer> {
 }
 
 /// Opens a link, if there is something that does.
-fn open(url: &str) -> bool {
+pub(super) fn open(url: &str) -> bool {
     // A scheme that a program would be started by is for the person to judge, who sees the whole link.
     let is_web = Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     let opener = || {
@@ -290,6 +317,9 @@ mod tests {
         check(&json!({ "confirm": switch, "name": text }), &["confirm", "name"], None);
         check(&json!({ "one": switch, "other": switch }), &["one"], None);
         check(&json!({ "notes": text }), &[], None);
+        // To these a no is an answer.
+        check(&json!({ "subscribe": switch, "notes": text }), &["subscribe"], None);
+        check(&json!({ "confirm": switch }), &[], None);
         check(&json!({ "confirm": switch, "mood": { "enum": ["good", "bad"] } }), &["confirm"], None);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     draw::{Shown, Who},
     input::{Typed, Wanted},
-    session::Session,
+    session::{Session, unless},
 };
 use crate::cli::text::plain;
 
@@ -51,7 +51,8 @@ impl Session {
         }
         let model = self.sampling.model.clone();
         if let (Policy::Always, Some((model, _))) = (self.sampling.policy, &model) {
-            match model.complete(system, &question.text, max_tokens).await {
+            let asked = model.complete(system, &question.text, max_tokens);
+            match unless(&mut self.interrupts, asked).await? {
                 Ok(text) => {
                     self.show_text(who, &text);
                     return Some(written(&text));
@@ -67,6 +68,9 @@ impl Session {
             let line =
                 self.read(Wanted { prompt: format!("Who answers? [{ways}]: "), ..Wanted::default() }).await;
             let Typed::Line(line) = line else { return None };
+            if self.is_settled() {
+                return None;
+            }
             match (line.trim(), &model) {
                 ("n" | "no" | "!n", _) => return Some(Answer::Decline),
                 ("c" | "!c", _) => return Some(Answer::Cancel),
@@ -77,7 +81,8 @@ impl Session {
                     Typed::Interrupted | Typed::End => return None,
                 },
                 ("m" | "y", Some((model, _))) => {
-                    let text = match model.complete(system, &question.text, max_tokens).await {
+                    let asked = model.complete(system, &question.text, max_tokens);
+                    let text = match unless(&mut self.interrupts, asked).await? {
                         Ok(text) => text,
                         Err(error) => {
                             self.screen.show(&Shown::Wrong(&error.to_string()), true);

@@ -14,7 +14,7 @@ use tokio::{
 };
 use url::Url;
 
-use super::connecting::Place;
+use super::{connecting::Place, signing::SignIn};
 
 /// How often a server is looked at while all is well.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -34,6 +34,8 @@ pub(super) enum ServerNews {
     Up { peer: Arc<dyn Peer>, offers: Vec<Offer> },
     /// It is away.
     Away(PeerError),
+    /// It wants to know who is calling: somebody has to go there.
+    Visit(Url),
 }
 
 /// A server that is kept in touch with until it is dropped.
@@ -47,7 +49,13 @@ impl Drop for Touch {
 
 /// Keeps in touch with a server, and tells how it is. `anew`: after it was away it may be somewhere else, and is
 /// connected to once more; a program is not, whoever started it starts it again.
-pub(super) fn keep(number: usize, dial: Dial, anew: bool, tell: mpsc::Sender<(usize, ServerNews)>) -> Touch {
+pub(super) fn keep(
+    number: usize,
+    dial: Dial,
+    anew: bool,
+    sign_in: Option<SignIn>,
+    tell: mpsc::Sender<(usize, ServerNews)>,
+) -> Touch {
     Touch(tokio::spawn(async move {
         let mut wait = FIRST_WAIT;
         let mut told_away = false;
@@ -66,6 +74,16 @@ pub(super) fn keep(number: usize, dial: Dial, anew: bool, tell: mpsc::Sender<(us
                 }
                 Err(error) => error,
             };
+            // Nobody is asked again before they want to be.
+            let stranger = sign_in.as_ref().filter(|_| matches!(error, PeerError::Unauthorized { .. }));
+            if let Some(sign_in) = stranger {
+                if tell.send((number, ServerNews::Away(error))).await.is_err() {
+                    return;
+                }
+                sign_in.wanted().await;
+                (wait, told_away) = (FIRST_WAIT, false);
+                continue;
+            }
             if !std::mem::replace(&mut told_away, true)
                 && tell.send((number, ServerNews::Away(error))).await.is_err()
             {
@@ -136,13 +154,16 @@ pub(super) struct Server {
     pub(super) at: Place,
     /// Who we are to it.
     pub(super) authorizer: Option<Arc<dyn Authorizer>>,
+    /// Where one signs in, if one does.
+    pub(super) sign_in: Option<SignIn>,
+    /// Whether somebody was sent away to sign in.
+    pub(super) asks: bool,
 }
 
 impl Server {
     /// What it is shown.
     pub(super) async fn token(&self) -> Option<String> {
-        let url = Url::parse(&self.at.base()?).ok()?;
-        self.authorizer.as_ref()?.token(&url).await
+        self.authorizer.as_ref()?.token(&self.at.resource()?).await
     }
 
     /// What leads to a task by its id. Tasks are spoken of in A2A, whatever else a server speaks.
@@ -156,24 +177,24 @@ impl Server {
     }
 }
 
-/// Finds what is meant by a name: `offer`, or `server/offer`.
+/// Finds what is meant by a name: `offer`, or `server/offer`; as it is listed, or as the server calls it.
 pub(super) fn find<'a>(servers: &'a [Server], name: &str) -> Result<(usize, &'a Offer), NotFound> {
-    let all = || {
-        servers
-            .iter()
-            .enumerate()
-            .flat_map(|(number, server)| server.offers.iter().map(move |offer| (number, offer)))
-    };
+    let all = callable(servers);
     // An offer may have a slash in its name.
-    let mut found: Vec<_> = all().filter(|(_, offer)| offer.name == name).collect();
+    let mut found: Vec<_> =
+        all.iter().filter(|(word, _, offer)| word == name || offer.name == name).collect();
     if found.is_empty() {
-        found = all().filter(|(number, offer)| is_of(&servers[*number].name, &offer.name, name)).collect();
+        let is_of = |(word, number, offer): &&(String, usize, &Offer)| {
+            let rest = name.strip_prefix(&servers[*number].name).and_then(|rest| rest.strip_prefix('/'));
+            rest.is_some_and(|rest| rest == word || rest == offer.name)
+        };
+        found = all.iter().filter(is_of).collect();
     }
     match found[..] {
-        [only] => Ok(only),
+        [(_, number, offer)] => Ok((*number, *offer)),
         [] => Err(NotFound::Unknown),
         _ => Err(NotFound::Several(
-            found.iter().map(|(number, offer)| full(&servers[*number].name, &offer.name)).collect(),
+            found.iter().map(|(word, number, _)| full(&servers[*number].name, word)).collect(),
         )),
     }
 }
@@ -186,26 +207,59 @@ pub(super) enum NotFound {
     Several(Vec<String>),
 }
 
-fn is_of(server: &str, offer: &str, name: &str) -> bool {
-    name.strip_prefix(server).and_then(|rest| rest.strip_prefix('/')) == Some(offer)
-}
-
 fn full(server: &str, offer: &str) -> String {
     format!("{server}/{offer}")
 }
 
 /// The names under which everything can be called: short where that is clear.
 pub(super) fn names(servers: &[Server]) -> Vec<(String, usize, &Offer)> {
+    let mut all = callable(servers);
     let mut seen = BTreeSet::new();
-    let all = || servers.iter().flat_map(|server| &server.offers).map(|offer| &*offer.name);
-    let twice: BTreeSet<&str> = all().filter(|name| !seen.insert(*name)).collect();
-    let name = |number: usize, offer: &Offer| match twice.contains(&*offer.name) {
-        true => full(&servers[number].name, &offer.name),
-        false => offer.name.clone(),
-    };
-    let offers = servers
-        .iter()
-        .enumerate()
-        .flat_map(|(number, server)| server.offers.iter().map(move |offer| (number, offer)));
-    offers.map(|(number, offer)| (name(number, offer), number, offer)).collect()
+    let words: Vec<String> = all.iter().map(|(word, ..)| word.clone()).collect();
+    let twice: BTreeSet<&String> = words.iter().filter(|word| !seen.insert(*word)).collect();
+    for (word, number, _) in &mut all {
+        if twice.contains(word) {
+            *word = full(&servers[*number].name, word);
+        }
+    }
+    all
+}
+
+/// What is offered, each under a word of its own within its server.
+fn callable(servers: &[Server]) -> Vec<(String, usize, &Offer)> {
+    let mut all = vec![];
+    for (number, server) in servers.iter().enumerate() {
+        let mut taken = BTreeSet::new();
+        for offer in &server.offers {
+            let word = one_word(&offer.name);
+            let several = (2..).map(|nth| format!("{word}-{nth}"));
+            let free = std::iter::once(word.clone()).chain(several).find(|word| !taken.contains(word));
+            let word = free.unwrap_or(word);
+            taken.insert(word.clone());
+            all.push((word, number, offer));
+        }
+    }
+    all
+}
+
+/// A name that can be typed: other people's agents are called `Hello World Agent`, or worse.
+fn one_word(name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':');
+    let words: Vec<&str> = name.split(|c| !is_plain(c)).filter(|word| !word.is_empty()).collect();
+    if words.is_empty() { "unnamed".to_owned() } else { words.join("_") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_server_calls_it_can_be_typed() {
+        let check = |name: &str, expected: &str| assert_eq!(one_word(name), expected);
+        check("travel_agent", "travel_agent");
+        check("Hello World Agent", "Hello_World_Agent");
+        check("größe/2.0", "größe/2.0");
+        check("e\u{1b}]52;c;aGk=\u{7}cho", "e_52_c_aGk_cho");
+        check("  ", "unnamed");
+    }
 }

@@ -9,8 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nuncio_client::peer::{Begin, Ended, PeerError};
-use nuncio_engine::{State, event::Progress, question::Question};
+use nuncio_client::{
+    mcp::LogLevel,
+    peer::{Begin, Ended, PeerError},
+};
+use nuncio_engine::{State, event::Progress, question::Question, trace};
 use tokio::{
     signal::unix::Signal,
     sync::mpsc,
@@ -26,7 +29,7 @@ use super::{
     draw::{Event, Shown, Who, said},
     follower::{Current, Follower, News, Start},
     input::{Input, Typed, Wanted},
-    questions::Asked,
+    questions::{Asked, Filled},
     sampling::Sampling,
     screen::Screen,
     servers::{self, NotFound, Server, ServerNews},
@@ -35,6 +38,8 @@ use crate::cli::form::fields;
 
 /// How long the first answer of the servers is waited for before the prompt comes.
 const GREETING: Duration = Duration::from_secs(15);
+/// Words of one kind that are completed; a server may offer any number.
+const MOST_WORDS: usize = 10_000;
 /// What happened and was not taken yet.
 pub(super) const NEWS: usize = 256;
 
@@ -53,14 +58,20 @@ pub(super) struct Session {
     pub(super) news: Inbox,
     /// The runs that somebody looks at now.
     pub(super) watched: BTreeSet<u32>,
-    /// The run whose question is on the screen.
-    pub(super) asking: Option<u32>,
+    /// The run whose question is on the screen, and that question.
+    pub(super) asking: Option<(u32, String)>,
+    /// Questions of runs beside that nobody wanted to answer when they came.
+    pub(super) put_off: BTreeSet<(u32, String)>,
     /// Whether the last thing that was asked for went wrong.
     pub(super) failed: bool,
     /// Whether what was left going on is taken up as soon as its server is there.
     pub(super) resumes: bool,
     /// Ids of tasks that were listed, to be completed.
     pub(super) tasks: Vec<String>,
+    /// Whether the servers have been waited for.
+    pub(super) greeted: bool,
+    /// From which level on servers are asked for log lines.
+    pub(super) log_level: LogLevel,
 }
 
 /// Where news comes in.
@@ -81,6 +92,8 @@ pub(super) struct Run {
     pub(super) begun: Instant,
     /// Whether something leads back to it.
     pub(super) kept: bool,
+    /// Whether that was forgotten by hand.
+    pub(super) forgotten: bool,
     pub(super) is_waiting: bool,
     /// None: it is not followed. It has ended, or was left going on.
     pub(super) follower: Option<Follower>,
@@ -125,13 +138,14 @@ impl Session {
     /// Waits until every server has been heard of, or was found to be away.
     async fn greet(&mut self) {
         let deadline = tokio::time::Instant::now() + GREETING;
-        while self.servers.iter().any(|server| !server.known) {
+        while self.servers.iter().any(|server| !server.known && !server.asks) {
             tokio::select! {
                 Some((number, news)) = self.news.servers.recv() => self.server(number, news),
                 _ = self.interrupts.recv() => break,
                 () = sleep_until(deadline) => break,
             }
         }
+        self.greeted = true;
         if self.screen.is_terminal() {
             self.remark("`list` shows what can be called, `help` what can be typed");
         }
@@ -170,7 +184,8 @@ impl Session {
             Command::Tasks => self.list_tasks().await,
             Command::Runs => self.list_runs(),
             Command::Memory(words) => self.memory(&words).await,
-            Command::Log(level) => self.log(level.as_deref()),
+            Command::Log(level) => self.log(level.as_deref()).await,
+            Command::Login(server) => self.login(server.as_deref()),
             Command::Clean => self.clean(),
         }
         false
@@ -178,6 +193,10 @@ impl Session {
 
     /// Waits for a line; takes news meanwhile.
     pub(super) async fn read(&mut self, wanted: Wanted) -> Typed {
+        let is_terminal = self.screen.is_terminal();
+        // What was typed while there was no line to edit was for something that is over. While one is edited Ctrl+C is
+        // a key, and comes as such.
+        while is_terminal && self.was_interrupted() {}
         self.screen.editing(true);
         self.input.want(wanted);
         let typed = loop {
@@ -185,11 +204,17 @@ impl Session {
                 typed = self.input.typed() => break typed,
                 Some((number, news)) = self.news.servers.recv() => self.server(number, news),
                 Some((run, news)) = self.news.runs.recv() => self.happened(run, news),
-                _ = self.interrupts.recv() => break Typed::Interrupted,
+                _ = self.interrupts.recv(), if !is_terminal => break Typed::Interrupted,
             }
         };
         self.screen.editing(false);
         typed
+    }
+
+    /// Whether Ctrl+C was pressed and not taken yet.
+    fn was_interrupted(&mut self) -> bool {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        matches!(self.interrupts.poll_recv(&mut cx), std::task::Poll::Ready(Some(())))
     }
 
     /// Shows runs until they have ended. Whether they were left by Ctrl+C, or nobody is there to be asked.
@@ -201,13 +226,22 @@ impl Session {
         }
         self.watched = runs;
         let interrupted = loop {
-            if let Some((run, question)) = self.questions.front().cloned() {
-                self.asking = Some(run);
+            let is_next = |(run, question): &&(u32, Question)| {
+                self.watched.contains(run) || !self.put_off.contains(&(*run, question.id.clone()))
+            };
+            if let Some((run, question)) = self.questions.iter().find(is_next).cloned() {
+                self.asking = Some((run, question.id.clone()));
                 let asked = self.ask(run, &question).await;
                 self.asking = None;
                 match asked {
                     Asked::Done => continue,
-                    Asked::Left => break true,
+                    Asked::Left if self.watched.contains(&run) => break true,
+                    // It belongs to a run beside: what is watched is watched on.
+                    Asked::Left => {
+                        self.put_off.insert((run, question.id));
+                        self.remark(&format!("`answer {run}` answers it"));
+                        continue;
+                    }
                 }
             }
             let goes_on = |run: &u32| self.runs.get(run).is_some_and(|run| run.follower.is_some());
@@ -333,7 +367,7 @@ impl Session {
         };
         let input = arguments::message(&Uuid::now_v7().to_string(), given);
         let begun = jiff::Timestamp::now().as_millisecond();
-        let kept = Kept { offer: offer.name.clone(), input, handle: None, begun };
+        let kept = Kept { offer: offer.name.clone(), input, handle: None, begun, trace: Some(trace()) };
         // Before it is called: a kill right after leaves what the next start has to know.
         if let Err(error) = self.books[server].add(kept.clone()) {
             self.wrong(&format!("it could not be called: what leads back to it cannot be kept: {error}"));
@@ -374,11 +408,15 @@ impl Session {
         for field in fields(schema) {
             let missing = !arguments.contains_key(field.name);
             if missing && (ask_all || (field.required && field.default().is_none())) {
-                match self.field(&field, "").await {
-                    super::questions::Filled::In(value) => {
-                        value.and_then(|value| arguments.insert(field.name.to_owned(), value));
+                loop {
+                    match self.field(&field, "").await {
+                        Filled::In(value) => {
+                            value.and_then(|value| arguments.insert(field.name.to_owned(), value));
+                            break;
+                        }
+                        Filled::Details => self.tell_field(&field),
+                        _ => return Ok(None),
                     }
-                    _ => return Ok(None),
                 }
             }
         }
@@ -412,6 +450,7 @@ impl Session {
             progress: None,
             begun: Instant::now(),
             kept: kept.handle.is_some(),
+            forgotten: false,
             is_waiting: false,
             follower: Some(follower),
             ended: None,
@@ -423,6 +462,12 @@ impl Session {
     /// Takes news of a server.
     fn server(&mut self, number: usize, news: ServerNews) {
         let server = &mut self.servers[number];
+        if let ServerNews::Visit(url) = news {
+            server.asks = true;
+            let name = server.name.clone();
+            return self.visit(&name, &url);
+        }
+        server.asks = false;
         let was_known = std::mem::replace(&mut server.known, true);
         let (state, text) = match news {
             ServerNews::Up { peer, offers } => {
@@ -442,12 +487,19 @@ impl Session {
             }
             ServerNews::Away(error) => {
                 server.away = Some(error.to_string());
-                ("away", format!("away, it is tried again: {error}"))
+                let is_stranger = server.sign_in.is_some() && matches!(error, PeerError::Unauthorized { .. });
+                match (is_stranger, self.screen.is_terminal()) {
+                    (false, _) => ("away", format!("away, it is tried again: {error}")),
+                    (true, false) => ("away", error.to_string()),
+                    (true, true) => ("away", format!("{error}; `login {}` signs in", server.name)),
+                }
             }
+            ServerNews::Visit(_) => return,
         };
         let (name, address) = (server.name.clone(), server.at.shown());
         self.screen.show(&Shown::Server { name: &name, address: &address, state, text: &text }, false);
-        if state != "away" && was_known && self.resumes {
+        // One that offers something else was there all the time.
+        if matches!(state, "up" | "back") && self.greeted && self.resumes {
             self.take_up(number);
         }
     }
@@ -470,7 +522,8 @@ impl Session {
         let mut show = |event: Event<'_>| screen.show(&Shown::Run(&who, event), watched);
         match news {
             News::Kept(handle) => {
-                run.kept = true;
+                // What was forgotten by hand is not kept again.
+                run.kept = !run.forgotten;
                 if run.task.is_none()
                     && let Some(task) = &handle.task
                 {
@@ -505,7 +558,7 @@ impl Session {
                 self.questions.retain(|(asking, open)| *asking != number || open.id != question);
                 if self.questions.len() != before {
                     show(Event::Settled(&question));
-                    if self.asking == Some(number) {
+                    if self.asking.as_ref() == Some(&(number, question)) {
                         screen.show(&Shown::Remark("Enter goes on"), watched);
                     }
                 }
@@ -552,10 +605,12 @@ impl Session {
     }
 
     fn over(&mut self, number: u32, ended: &Ended) {
-        if self.asking == Some(number) && self.screen.is_terminal() {
+        let is_asked = self.asking.as_ref().is_some_and(|(run, _)| *run == number);
+        if is_asked && self.screen.is_terminal() {
             self.remark("nothing is asked any more: Enter goes on");
         }
         self.questions.retain(|(asking, _)| *asking != number);
+        self.put_off.retain(|(run, _)| *run != number);
         if let Some(run) = self.runs.get_mut(&number) {
             run.follower = None;
             run.ended = Some(ended.state);
@@ -607,17 +662,20 @@ impl Session {
                     .map(|field| {
                         let choices = match field.kind() {
                             "boolean" => vec!["true".to_owned(), "false".to_owned()],
-                            _ => field.choices(),
+                            _ => harmless(field.choices()),
                         };
                         (field.name.to_owned(), choices)
                     })
+                    .filter(|(name, _)| is_harmless(name))
+                    .take(MOST_WORDS)
                     .collect()
             });
             (name, arguments.unwrap_or_default())
         });
         let runs = self.runs.values().filter(|run| run.ended.is_none());
         let ids = runs.flat_map(|run| [Some(run.who.run.to_string()), run.task.clone()]).flatten();
-        Vocabulary::Commands { offers: offers.collect(), ids: ids.chain(self.tasks.clone()).collect() }
+        let ids = harmless(ids.chain(self.tasks.clone()).collect());
+        Vocabulary::Commands { offers: offers.take(MOST_WORDS).collect(), ids }
     }
 
     /// Lets go of everything. Where something was left going on the connection is left as it is: to take leave of
@@ -634,6 +692,33 @@ impl Session {
     }
 }
 
+/// Waits for something, but not beyond Ctrl+C.
+pub(super) async fn unless<T>(interrupts: &mut Signal, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        done = work => Some(done),
+        _ = interrupts.recv() => None,
+    }
+}
+
+/// Words that may be completed: the editor writes them to the terminal as they are.
+pub(super) fn harmless(words: Vec<String>) -> Vec<String> {
+    words.into_iter().filter(|word| is_harmless(word)).take(MOST_WORDS).collect()
+}
+
+fn is_harmless(word: &str) -> bool {
+    !word.chars().any(char::is_control)
+}
+
 pub(super) fn begin(kept: &Kept) -> Begin {
-    Begin { offer: kept.offer.clone(), input: kept.input.clone(), context: None, trace: None }
+    let trace = kept.trace.clone();
+    Begin { offer: kept.offer.clone(), input: kept.input.clone(), context: None, trace }
+}
+
+/// The trace of a run: the one that this process was started in, else one of its own.
+fn trace() -> String {
+    let given = std::env::var("TRACEPARENT").ok().filter(|trace| trace::parse(trace).is_some());
+    given.unwrap_or_else(|| {
+        let span = format!("{:016x}", Uuid::now_v7().as_u64_pair().1);
+        format!("00-{}-{span}-01", Uuid::now_v7().simple())
+    })
 }

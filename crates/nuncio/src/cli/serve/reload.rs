@@ -91,7 +91,8 @@ impl Reload {
 
     async fn apply(&self, fleet: &Fleet) {
         let loaded = config::load(&self.flags, Some(&self.file));
-        let read = loaded.and_then(|loaded| Ok((loaded.config.agents.specs()?, loaded.config)));
+        let read =
+            loaded.and_then(|loaded| Ok((loaded.config.agents.specs(&loaded.config.data)?, loaded.config)));
         let (specs, config) = match read {
             Ok(read) => read,
             Err(error) => return tracing::error!("{error}; the agents stay as they were"),

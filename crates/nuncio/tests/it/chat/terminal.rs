@@ -72,6 +72,11 @@ impl Terminal {
         Self { child, keys, shown, seen: 0 }
     }
 
+    /// All that has appeared, byte by byte.
+    pub(super) fn raw(&self) -> Vec<u8> {
+        self.shown.lock().unwrap().clone()
+    }
+
     /// All that has appeared, without what moves the cursor.
     pub(super) fn text(&self) -> String {
         readable(&self.shown.lock().unwrap())
@@ -81,7 +86,15 @@ impl Terminal {
     #[track_caller]
     pub(super) fn expect(&mut self, wanted: &str) {
         let deadline = Instant::now() + PATIENCE;
+        let mut looked = None;
         loop {
+            // Nothing is looked at twice: the machine has other things to do.
+            let length = self.shown.lock().unwrap().len();
+            if looked == Some(length) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+            looked = Some(length);
             let text = self.text();
             if let Some(at) = text.get(self.seen..).and_then(|new| new.find(wanted)) {
                 self.seen += at + wanted.len();
@@ -89,7 +102,6 @@ impl Terminal {
             }
             let new = text.get(self.seen..).unwrap_or_default();
             assert!(Instant::now() < deadline, "{wanted:?} never appeared. Since then:\n{new}\nAll:\n{text}");
-            thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -15,7 +15,7 @@ use ring::{
 use serde_json::{Value, json};
 
 /// A key that signs, and how it is published.
-pub(super) struct Key {
+pub(crate) struct Key {
     pub(super) kid: String,
     alg: Algorithm,
     signing: EncodingKey,
@@ -23,7 +23,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    pub(super) fn es256(kid: &str) -> Self {
+    pub(crate) fn es256(kid: &str) -> Self {
         let random = SystemRandom::new();
         let der = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der.as_ref(), &random).unwrap();
@@ -52,7 +52,7 @@ impl Key {
         }
     }
 
-    pub(super) fn sign(&self, claims: &Value) -> String {
+    pub(crate) fn sign(&self, claims: &Value) -> String {
         self.sign_as(Some(&self.kid), claims)
     }
 
@@ -105,7 +105,7 @@ impl Issuer {
     }
 }
 
-pub(super) fn jwks(keys: &[&Key]) -> Value {
+pub(crate) fn jwks(keys: &[&Key]) -> Value {
     let mut all: Vec<Value> = keys.iter().map(|key| key.public.clone()).collect();
     // Kinds that are not known here stand beside the others.
     all.push(json!({ "kty": "AKP", "alg": "ML-DSA-44", "kid": "strange", "pub": "AAAA" }));

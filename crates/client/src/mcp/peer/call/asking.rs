@@ -8,7 +8,7 @@ use super::{Conversation, Phase};
 use crate::{
     mcp::peer::{
         incoming::reply,
-        question::{Open, To},
+        question::{Open, To, name_of},
     },
     peer::{Ended, Happened, PeerError},
 };
@@ -16,11 +16,15 @@ use crate::{
 impl Conversation {
     /// Takes a request of the server's (to 2025-11-25).
     pub(super) async fn asked(&mut self, id: &Value, method: &str, params: Value) {
+        // It was put again, after a cut, while its answer was on the way; the server has that by now.
+        if name_of(&params).is_some_and(|name| self.answered.contains(name)) {
+            return;
+        }
         // After a cut, and after an answer that was refused, a question is put again under another id.
         let known = self
             .open
             .iter_mut()
-            .find(|open| open.again && matches!(open.to, To::Request(_)) && open.is_same(method, &params));
+            .find(|open| matches!(open.to, To::Request(_)) && open.is_same(method, &params));
         if let Some(known) = known {
             (known.to, known.params, known.again) = (To::Request(id.clone()), params, false);
             if let Ok(question) = known.question() {
@@ -86,8 +90,8 @@ impl Conversation {
             // A later round may use a key again, for another question.
             let id = if round == 1 { key.clone() } else { format!("{key}#{round}") };
             let method = request["method"].as_str().unwrap_or_default().to_owned();
-            let open =
-                Open { id, method, params: request["params"].take(), to: To::Input(key), again: false };
+            let params = request.get_mut("params").map(Value::take).unwrap_or_default();
+            let open = Open { id, method, params, to: To::Input(key), again: false };
             self.put(open).map_err(|why| malformed(&why))?;
         }
         if self.open.is_empty() {
@@ -99,13 +103,22 @@ impl Conversation {
 
     /// Somebody has to visit links before the call can be made (2025-11-25).
     pub(super) fn links_required(&mut self, mut error: ErrorObject) -> Result<Option<Ended>, PeerError> {
-        let links = error.data.as_mut().map(|data| data["elicitations"].take()).unwrap_or_default();
+        let links = error
+            .data
+            .as_mut()
+            .and_then(|data| data.get_mut("elicitations"))
+            .map(Value::take)
+            .unwrap_or_default();
         let links = links.as_array().cloned().unwrap_or_default();
         if links.is_empty() {
             return Ok(Some(self.failed(&error.message)));
         }
         for (n, mut params) in links.into_iter().enumerate() {
-            params["mode"] = "url".into();
+            let Some(members) = params.as_object_mut() else {
+                let why = "a link that is no object".to_owned();
+                return Err(PeerError::Malformed { at: self.connection.at.clone(), why });
+            };
+            members.insert("mode".into(), "url".into());
             let id = params["elicitationId"].as_str().map_or_else(|| format!("link-{n}"), str::to_owned);
             let open = Open { id, method: "elicitation/create".into(), params, to: To::Visit, again: false };
             self.put(open).map_err(|why| PeerError::Malformed { at: self.connection.at.clone(), why })?;
@@ -126,6 +139,7 @@ impl Conversation {
                     self.open[at].again = true;
                     return Err(fail.into_peer(&self.connection.at));
                 }
+                self.answered.extend(name_of(&open.params).map(str::to_owned));
             }
             To::Input(key) => match &mut self.phase {
                 Phase::Call(again) => drop(again.answers.insert(key.clone(), open.input(&answer))),

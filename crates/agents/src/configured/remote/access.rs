@@ -1,0 +1,178 @@
+//! Who this server is to somebody elsewhere: what the table says of tokens, and where it gets them.
+//!
+//! A token is for the origin of the table's address and is shown to nobody else. Tokens by OAuth are the server's own
+//! (client credentials), or those that a person got once at the command line; nobody is asked while a task runs.
+
+use std::{path::Path, sync::Arc};
+
+use nuncio_client::{
+    a2a::{A2aOptions, A2aPeer},
+    auth::{Authorizer, Bearer},
+    mcp::{McpOptions, McpPeer},
+    oauth::{Client, Consent, FileKeeper, Keeper, Loopback, MemoryKeeper, NoConsent, OAuth, OAuthOptions},
+    peer::{Peer as _, Place},
+};
+use url::Url;
+
+use crate::configured::{
+    AgentSpec, Kind, SpecError,
+    spec::{GrantKind, OAuthSpec, Secret},
+};
+
+/// What a table says of who it is.
+pub(super) struct Access<'a> {
+    pub(super) url: Option<&'a Url>,
+    pub(super) token: Option<&'a Secret>,
+    pub(super) token_file: Option<&'a Path>,
+    pub(super) oauth: Option<&'a OAuthSpec>,
+}
+
+impl<'a> Access<'a> {
+    /// Of a table that may have tokens.
+    fn of(spec: &'a AgentSpec) -> Option<Self> {
+        match &spec.kind {
+            Kind::A2a(own) => Some(Self {
+                url: Some(&own.url),
+                token: own.token.as_ref(),
+                token_file: own.token_file.as_deref(),
+                oauth: own.oauth.as_ref(),
+            }),
+            Kind::Mcp(own) => Some(Self {
+                url: own.url.as_ref(),
+                token: own.token.as_ref(),
+                token_file: own.token_file.as_deref(),
+                oauth: own.oauth.as_ref(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Whoever shows tokens for the agent of that table, where it has any.
+pub(super) fn authorizer(spec: &AgentSpec) -> Result<Option<Arc<dyn Authorizer>>, SpecError> {
+    let why = format!("nobody is signed in there: `nuncio agents login {}` does it", spec.name);
+    made(spec, Arc::new(NoConsent { why }))
+}
+
+fn made(spec: &AgentSpec, consent: Arc<dyn Consent>) -> Result<Option<Arc<dyn Authorizer>>, SpecError> {
+    let Some(access) = Access::of(spec) else { return Ok(None) };
+    let given = [
+        (access.token.is_some(), "token"),
+        (access.token_file.is_some(), "token-file"),
+        (access.oauth.is_some(), "oauth"),
+    ];
+    let mut given = given.into_iter().filter(|(is_given, _)| *is_given).map(|(_, key)| key);
+    let Some(key) = given.next() else { return Ok(None) };
+    if let Some(other) = given.next() {
+        return Err(spec.wrong(other, format!("there is {key} already: one of them is enough")));
+    }
+    let Some(url) = access.url else {
+        return Err(spec.wrong(key, "a program is shown no token: it has env"));
+    };
+    if let Some(Secret(token)) = access.token {
+        return Ok(Some(Arc::new(Bearer::new(token.clone(), url))));
+    }
+    if let Some(path) = access.token_file {
+        return Ok(Some(Arc::new(Bearer::in_file(path, url))));
+    }
+    let Some(own) = access.oauth else { return Ok(None) };
+    let (options, keeper) = oauth(spec, own)?;
+    let oauth = OAuth::new(options, keeper, consent).map_err(|why| spec.wrong("oauth", why))?;
+    Ok(Some(Arc::new(oauth)))
+}
+
+fn oauth(spec: &AgentSpec, own: &OAuthSpec) -> Result<(OAuthOptions, Arc<dyn Keeper>), SpecError> {
+    let secret = match (&own.client_secret, &own.client_secret_file) {
+        (Some(_), Some(_)) => {
+            let why = "client-secret and client-secret-file: one of them is enough";
+            return Err(spec.wrong("oauth", why));
+        }
+        (Some(Secret(secret)), None) => Some(secret.clone()),
+        (None, Some(path)) => Some(secret_in(path).map_err(|why| spec.wrong("oauth", why))?),
+        (None, None) => None,
+    };
+    let for_itself = own.for_itself();
+    if for_itself && (secret.is_none() || own.client_id.is_none()) {
+        let why = "client credentials are a client-id and a client-secret (or client-secret-file)";
+        return Err(spec.wrong("oauth", why));
+    }
+    if secret.is_some() && own.issuer.is_none() {
+        let why = "a client-secret is shown to one issuer only: name it (issuer = \"https://…\")";
+        return Err(spec.wrong("oauth", why));
+    }
+    let client = own.client_id.clone().map(|id| Client { id, secret, method: None, redirect_uri: None });
+    let options = OAuthOptions {
+        client_name: format!("Nuncio ({})", spec.name),
+        client,
+        for_itself,
+        issuer: own.issuer.clone(),
+        scopes: own.scopes.iter().cloned().collect(),
+        ..OAuthOptions::default()
+    };
+    let keeper: Arc<dyn Keeper> = match &own.tokens {
+        // What the server gets for itself it gets again.
+        Some(dir) if !for_itself => Arc::new(FileKeeper::new(dir)),
+        _ => Arc::new(MemoryKeeper::default()),
+    };
+    Ok((options, keeper))
+}
+
+fn secret_in(path: &Path) -> Result<String, String> {
+    let wrong = |why: &str| format!("client-secret-file: {}: {why}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
+    match text.trim() {
+        "" => Err(wrong("it is empty")),
+        secret => Ok(secret.to_owned()),
+    }
+}
+
+/// Has a person sign in for the agent of a table: `show` gets the link to go to. Returns when they came back, and what
+/// they granted is kept.
+pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) -> Result<(), String> {
+    let own = Access::of(spec).and_then(|access| access.oauth).filter(|own| !own.for_itself());
+    let Some(own) = own else {
+        return Err(format!("nobody signs in for {:?}: its table has no [agent.oauth] for that", spec.name));
+    };
+    let Some(tokens) = &own.tokens else { return Err("there is no folder to keep tokens in".into()) };
+    let authorizer = made(spec, Arc::new(Loopback { open: show })).map_err(|error| error.to_string())?;
+    let called = match &spec.kind {
+        Kind::Mcp(own) => {
+            let url = own.url.clone().ok_or("a program is shown no token")?;
+            let peer = McpPeer::new(Place::Url(url), McpOptions { authorizer, ..McpOptions::default() });
+            let called = peer.offers().await.map(drop);
+            peer.close().await;
+            called
+        }
+        Kind::A2a(own) => {
+            let options = A2aOptions { authorizer, whole_server: false, ..A2aOptions::default() };
+            // Cards are for everybody: whoever asks for a task has to say who they are.
+            A2aPeer::new(own.url.clone(), options).task("0").await.map(drop)
+        }
+        _ => Ok(()),
+    };
+    let is_kept = std::fs::read_dir(tokens).is_ok_and(|mut entries| entries.next().is_some());
+    match called {
+        _ if is_kept => Ok(()),
+        Ok(()) => Err("it let us in without a token: nobody has to sign in there".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Forgets what was granted for the agent of a table; whether there was anything.
+pub fn sign_out(spec: &AgentSpec) -> std::io::Result<bool> {
+    let tokens = Access::of(spec).and_then(|access| access.oauth).and_then(|own| own.tokens.as_ref());
+    match tokens {
+        Some(dir) => Ok(FileKeeper::new(dir).forget_all()? > 0),
+        None => Ok(false),
+    }
+}
+
+impl OAuthSpec {
+    fn for_itself(&self) -> bool {
+        match self.grant {
+            Some(GrantKind::ClientCredentials) => true,
+            Some(GrantKind::Login) => false,
+            None => self.client_secret.is_some() || self.client_secret_file.is_some(),
+        }
+    }
+}
