@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use nuncio_engine::{
     AgentError, Answer, Chunk, Engine, Event, Level, Message, Next, Outcome, Part, Role, State, Submit, Task,
@@ -347,7 +348,7 @@ where
     let store = Hooked::new(world.open().await, move |moment, change| {
         if moment == Moment::Before {
             let records = change.journal.iter().map(|record| serde_json::from_slice(&record.0[1..]).unwrap());
-            let head = change.head.as_ref().map_or(0, |head| head.len());
+            let head = change.head.as_ref().map_or(0, Bytes::len);
             into.lock().unwrap().push((head, records.collect()));
         }
         go_on()
@@ -357,8 +358,7 @@ where
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Completed, "{task:?}");
     engine.stop().await;
-    let written = written.lock().unwrap().clone();
-    written
+    std::mem::take(&mut *written.lock().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

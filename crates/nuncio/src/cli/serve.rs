@@ -171,7 +171,8 @@ fn decoded(text: &str) -> String {
     let mut rest = text.as_bytes();
     while let Some((&byte, more)) = rest.split_first() {
         let code = (byte == b'%').then(|| more.get(..2)).flatten().and_then(|code| str::from_utf8(code).ok());
-        let code = code.filter(|code| !code.starts_with('+')).and_then(|code| u8::from_str_radix(code, 16).ok());
+        let code =
+            code.filter(|code| !code.starts_with('+')).and_then(|code| u8::from_str_radix(code, 16).ok());
         bytes.push(code.unwrap_or(byte));
         rest = if code.is_some() { &more[2..] } else { more };
     }

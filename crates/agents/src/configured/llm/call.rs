@@ -4,7 +4,8 @@ use nuncio_client::model::{ToolCall, ToolResult};
 use nuncio_engine::{
     AgentError, Answer, Message, Part, Role,
     context::{Branch, CallEnd},
-    knowledge::Sought, surface::Shape,
+    knowledge::Sought,
+    surface::Shape,
 };
 use serde_json::{Map, Value, json};
 

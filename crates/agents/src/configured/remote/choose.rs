@@ -47,7 +47,8 @@ pub(super) async fn decide(there: &There, cx: &TaskContext) -> Result<Result<Cho
     let mut said = Said::of(cx.input());
     loop {
         let patience = there.remote.patience.begin;
-        let look = async |step: nuncio_engine::StepContext| match turn::offers(there, &step, patience).await? {
+        let look = async |step: nuncio_engine::StepContext| match turn::offers(there, &step, patience).await?
+        {
             Ok(offers) => Ok(choose(&offers, &said)),
             Err(why) => Ok(Choice::Away(why)),
         };

@@ -143,7 +143,8 @@ mod tests {
     fn a_file_is_read_when_it_has_come_to_rest() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("nuncio.toml");
-        let agent = |name: &str| format!("[[agent]]\nname = \"{name}\"\nkind = \"process\"\ncommand = [\"cat\"]\n");
+        let agent =
+            |name: &str| format!("[[agent]]\nname = \"{name}\"\nkind = \"process\"\ncommand = [\"cat\"]\n");
         fs::write(&file, agent("one")).unwrap();
         let loaded = config::load(&Given::new(), Some(&file)).unwrap();
         let mut reload = Reload::new(&Given::new(), &loaded);
