@@ -237,13 +237,10 @@ async fn an_agent_that_is_not_served_any_more_fails_its_tasks() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_waits_for_an_agent_that_is_away_for_a_while() {
-    let keyed = || {
-        let mut submit = to("gone", "go");
-        submit.idempotency_key = Some("once".into());
-        submit
-    };
-    let (engine, task) = without_its_agent(keyed(), Duration::from_secs(300)).await;
-    let known = engine.send(keyed()).await;
+    let mut keyed = to("gone", "go");
+    keyed.idempotency_key = Some("once".into());
+    let (engine, task) = without_its_agent(keyed.clone(), Duration::from_secs(300)).await;
+    let known = engine.send(keyed).await;
     assert_eq!(known.origin.id, task.origin.id, "what was accepted is found, whoever is served");
     until("it was given back", async || engine.row(task.origin.id).await.node.is_none().then_some(())).await;
     let back = Scripted::new("gone", async |_: TaskContext| Ok(Outcome::done()));
@@ -255,9 +252,7 @@ async fn a_task_waits_for_an_agent_that_is_away_for_a_while() {
 async fn a_task_that_waits_for_its_agent_can_be_canceled() {
     let (engine, task) = without_its_agent(to("gone", "go"), Duration::from_secs(300)).await;
     engine.cancel(&me(), &task.origin.id.to_string()).await.unwrap();
-    let task = engine.ended(&task).await;
-    assert_eq!(task.state, State::Canceled);
-    assert!(last_words(&task).contains("not served any more"), "{task:?}");
+    assert_eq!(engine.ended(&task).await.state, State::Canceled);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -347,7 +342,10 @@ async fn an_agent_whose_time_is_up_tidies_up_and_so_does_what_it_called() {
     assert_eq!(task.state, State::Failed, "however it ended: {task:?}");
     assert!(last_words(&task).contains("longer than its time limit of 200ms"), "{task:?}");
     assert!(tidied.load(Ordering::SeqCst));
-    let called = engine.list(&me(), List { agent: Some("endless".into()), ..List::default() }).await.unwrap();
+    let called = engine
+        .list(&me(), List { agent: Some("endless".into()), page_size: 10, ..List::default() })
+        .await
+        .unwrap();
     assert_eq!(called.tasks.len(), 1);
     assert_eq!(engine.ended(&called.tasks[0]).await.state, State::Canceled);
 }

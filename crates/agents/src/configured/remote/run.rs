@@ -162,7 +162,7 @@ impl Attempt<'_> {
                 // Whoever lost the call before may need a moment.
                 step.sleep(self.there.remote.patience.again * (1 << self.nth.min(MOST_CALLS))).await?;
             }
-            let (begun, call) = turn::begin(self.there, &step, self.job).await?;
+            let (begun, call) = turn::begin(self.there, &step, self.job, self.nth == 1).await?;
             *live = call;
             Ok(begun)
         };

@@ -103,6 +103,7 @@ pub(super) async fn begin(
     there: &There,
     step: &StepContext,
     job: &Job,
+    is_first: bool,
 ) -> Result<(Begun, Option<Live>), AgentError> {
     let offers = match offers(there, step, there.remote.patience.begin).await? {
         Ok(offers) => offers,
@@ -125,7 +126,8 @@ pub(super) async fn begin(
         };
         let error = match first(there, step, begin).await {
             Ok((mut live, handle)) => {
-                if !is_soon_over(step, &mut live).await {
+                // Of a later one it has to be looked first what was said before it.
+                if !is_first || !is_soon_over(step, &mut live).await {
                     return Ok((Begun::Live { handle, idempotent }, Some(live)));
                 }
                 let from = From::start(handle);
