@@ -1,8 +1,8 @@
 //! What goes between this server and a program, or an endpoint, that is an agent: one object of JSON a line.
 //!
 //! [`Said`] is what the other side says, [`Told`] what it is told. An object with a member that means nothing is
-//! refused, because a limit, a name or a type that is silently ignored is found much later. `docs/agents.md` has the
-//! whole of it as a table.
+//! refused, because a limit, a name or a type that is silently ignored is found much later. `docs/agents-process.md`
+//! has the whole of it as a table.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nuncio_engine::{

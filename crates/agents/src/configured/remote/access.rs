@@ -10,7 +10,7 @@ use nuncio_client::{
     auth::{Authorizer, Bearer},
     mcp::{McpOptions, McpPeer},
     oauth::{Client, Consent, FileKeeper, Keeper, Loopback, MemoryKeeper, NoConsent, OAuth, OAuthOptions},
-    peer::{Peer as _, Place},
+    peer::{Peer as _, PeerError, Place},
 };
 use url::Url;
 
@@ -152,6 +152,8 @@ pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) ->
     };
     let is_kept = std::fs::read_dir(tokens).is_ok_and(|mut entries| entries.next().is_some());
     match called {
+        // What is kept may be from another time.
+        Err(error @ PeerError::Unauthorized { .. }) => Err(error.to_string()),
         _ if is_kept => Ok(()),
         Ok(()) => Err("it let us in without a token: nobody has to sign in there".into()),
         Err(error) => Err(error.to_string()),
