@@ -240,6 +240,7 @@ mod tests {
             Record::Called { at: at(), agent: "helper".into(), task: Box::new(Task::new(origin())) },
             Record::Heard { key: "a key".into(), digest: "3q2-7w".into() },
             Record::Refused { at: at(), agent: "helper".into(), why: "nobody is called so".into() },
+            Record::Left { scope: "left/inner".into(), mark: Mark { n: 3, trail: 7 } },
         ]
     }
 

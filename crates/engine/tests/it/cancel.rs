@@ -11,7 +11,7 @@ use nuncio_engine::{
     store::{Change, Guard, NodeId, RunChange},
 };
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
 use crate::world::{EngineExt, Gate, Moment, World, cases, is_end, last_words, me, said, to, until, within};
@@ -265,19 +265,27 @@ async fn what_a_task_leaves_running_ends_with_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_born_after_its_caller_has_ended_ends_too() {
     let gate = Gate::new();
-    let world = family().agent("careless", async |cx: TaskContext| {
-        let branch = cx.branch("call");
-        tokio::select! {
-            _ = branch.call("leaf", said("go")) => {}
-            () = tokio::time::sleep(Duration::from_millis(50)) => {}
+    let called = Arc::new(Notify::new());
+    let seen = Arc::clone(&called);
+    let world = family().agent("careless", move |cx: TaskContext| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let branch = cx.branch("call");
+            tokio::select! {
+                _ = branch.call("leaf", said("go")) => {}
+                // It is on its way, and does not arrive.
+                () = seen.notified() => {}
+            }
+            Ok(Outcome::done())
         }
-        Ok(Outcome::done())
     });
-    let store = gate.on(
-        world.open().await,
-        Moment::Before,
-        |change| matches!(&change.guard, Guard::Create(new) if new.agent == "leaf"),
-    );
+    let store = gate.on(world.open().await, Moment::Before, move |change| {
+        let is_it = matches!(&change.guard, Guard::Create(new) if new.agent == "leaf");
+        if is_it {
+            called.notify_one();
+        }
+        is_it
+    });
     let engine = world.start_on(store).await;
     let task = engine.run(to("careless", "go")).await;
     assert_eq!(task.state, State::Completed);
