@@ -169,3 +169,42 @@ pub(super) fn code_in(back: &Url, state: &str, found: &Found) -> Result<String, 
     }
     member("code").ok_or_else(|| "who came back brought no code".into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_back_is_the_one_who_was_sent_from_where_they_were_sent() {
+        let url = |text: &str| Url::parse(text).unwrap();
+        let found = |names_itself| Found {
+            resource: "https://tools.example".into(),
+            scopes: None,
+            issuer: "https://issuer.example".into(),
+            authorization_endpoint: None,
+            token_endpoint: url("https://issuer.example/token"),
+            registration_endpoint: None,
+            auth_methods: vec![],
+            takes_metadata_urls: false,
+            knows_pkce: true,
+            names_itself,
+            offers_offline: false,
+        };
+        let come = |query: &str, names_itself| {
+            code_in(&url(&format!("http://127.0.0.1:9/{query}")), "s1", &found(names_itself))
+        };
+        assert_eq!(come("?code=c&state=s1", false).unwrap(), "c");
+        assert_eq!(come("?code=c&state=s1&iss=https://issuer.example", true).unwrap(), "c");
+        for (query, names_itself, why) in [
+            ("?code=c&state=s2", false, "does not know the state"),
+            ("?code=c", false, "does not know the state"),
+            ("?code=c&state=s1&iss=https://other.example", false, "not by"),
+            ("?code=c&state=s1", true, "did not name itself"),
+            ("?error=access_denied&state=s1", false, "consent was not given: access_denied"),
+            ("?state=s1", false, "brought no code"),
+        ] {
+            let error = come(query, names_itself).unwrap_err();
+            assert!(error.contains(why), "{query}: {error}");
+        }
+    }
+}
