@@ -44,6 +44,7 @@ use crate::{
     store::{Committed, NodeId, Opened, Store, TaskKey, TaskRow},
     task::{Origin, State, Task, TaskId},
     trace::{Span, Trace, Tracer},
+    usage::{Ledger, TenantUsage},
     webhook::WebhookConfig,
 };
 
@@ -109,6 +110,8 @@ pub(crate) struct Inner {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) sampler: Option<Arc<dyn Sampler>>,
     pub(crate) guard: Guard,
+    /// What owners and tenants use on this node.
+    pub(crate) usage: Arc<Ledger>,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
     ended: Ended,
@@ -140,6 +143,7 @@ impl Engine {
         let ended = Ended::new(options.ended_cache_bytes);
         let inner = Arc::new(Inner {
             guard: Guard::new(&options.access),
+            usage: Ledger::new(options.usage.clone()),
             node: NodeId(clock.new_id()),
             store,
             catalog,
@@ -248,6 +252,16 @@ impl Engine {
     /// How many tasks run here (those that wait for another task not counted), and about how many wait.
     pub fn load(&self) -> (usize, u64) {
         (self.0.running.load(Ordering::Relaxed), self.0.queued.load(Ordering::Relaxed))
+    }
+
+    /// The ledger of what owners and tenants use on this node.
+    pub fn usage(&self) -> &Arc<Ledger> {
+        &self.0.usage
+    }
+
+    /// What each tenant uses on this node, for the operator.
+    pub fn usage_report(&self) -> Vec<TenantUsage> {
+        self.0.usage.report()
     }
 
     /// Lets a caller through to something that is shared, or says why not; see [`crate::guard`].

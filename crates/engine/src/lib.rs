@@ -29,6 +29,7 @@ pub mod store;
 pub mod surface;
 pub mod task;
 pub mod trace;
+pub mod usage;
 pub mod webhook;
 
 pub use access::{Action, Caller, Grants, Kind};
@@ -46,3 +47,4 @@ pub use memory::{Memory, MemoryLimits};
 pub use question::Answer;
 pub use surface::Surface;
 pub use task::{State, Task, TaskId};
+pub use usage::{Ledger, Resource, Share, TenantUsage, UsageLimits, UsagePermit};

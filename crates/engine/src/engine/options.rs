@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{guard::AccessOptions, memory::MemoryLimits};
+use crate::{guard::AccessOptions, memory::MemoryLimits, usage::UsageLimits};
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -41,6 +41,8 @@ pub struct Options {
     pub sweep_poll: Duration,
     /// How callers are let through.
     pub access: AccessOptions,
+    /// What one owner, one tenant and all together may use at once.
+    pub usage: UsageLimits,
 }
 
 /// Caps on what one task may hold.
@@ -82,6 +84,7 @@ impl Default for Options {
             reads_flush: Duration::from_secs(3),
             sweep_poll: Duration::from_secs(5),
             access: AccessOptions::default(),
+            usage: UsageLimits::default(),
         }
     }
 }

@@ -1,0 +1,383 @@
+//! One ledger of what owners and tenants use on this node: running and waiting tasks, streams, sessions, scans, bytes.
+//!
+//! A permit counts from the moment it is taken until it is dropped. A limit is per owner, per tenant or for all
+//! together; whoever is over one is refused with the limit's name. The ledger is in memory: what outlives a process
+//! (waiting tasks, stored bytes) is counted again from the store by its module.
+
+mod limits;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+pub use self::limits::{Share, UsageLimits};
+use crate::{
+    access::{Caller, tenant_of},
+    error::Error,
+};
+
+/// When a caller that is over its share may try again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Something of which callers have a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Resource {
+    /// Tasks that hold a slot on this node.
+    RunningTasks,
+    /// Tasks that wait for a slot.
+    WaitingTasks,
+    /// Open streams.
+    Streams,
+    /// Sessions of clients.
+    Sessions,
+    /// Searches and other scans under way.
+    Scans,
+    /// Bytes of requests that were read, and of answers that are not sent.
+    BytesInFlight,
+    /// Bytes in the store.
+    StoredBytes,
+    /// Webhooks.
+    Webhooks,
+    /// Tokens.
+    Tokens,
+}
+
+impl Resource {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::RunningTasks,
+        Self::WaitingTasks,
+        Self::Streams,
+        Self::Sessions,
+        Self::Scans,
+        Self::BytesInFlight,
+        Self::StoredBytes,
+        Self::Webhooks,
+        Self::Tokens,
+    ];
+
+    /// Its name in limits, reports and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RunningTasks => "running-tasks",
+            Self::WaitingTasks => "waiting-tasks",
+            Self::Streams => "streams",
+            Self::Sessions => "sessions",
+            Self::Scans => "scans",
+            Self::BytesInFlight => "bytes-in-flight",
+            Self::StoredBytes => "stored-bytes",
+            Self::Webhooks => "webhooks",
+            Self::Tokens => "tokens",
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// How much is used of each resource.
+type Counts = [u64; Resource::ALL.len()];
+
+/// How much of one resource is used, where a caller asks for more of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Used {
+    /// By the caller's owner.
+    pub owner: u64,
+    /// By all owners of its tenant.
+    pub tenant: u64,
+    /// By everybody.
+    pub total: u64,
+}
+
+/// What a tenant uses, for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantUsage {
+    /// The tenant.
+    pub tenant: String,
+    /// How many owners of it use something now.
+    pub owners: usize,
+    counts: Counts,
+}
+
+impl TenantUsage {
+    /// How much it uses of one resource.
+    pub fn of(&self, resource: Resource) -> u64 {
+        self.counts[resource.index()]
+    }
+}
+
+/// What owners and tenants use.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    limits: UsageLimits,
+    books: Mutex<Books>,
+    /// Wakes callers that wait for something to be given back.
+    released: Notify,
+}
+
+/// The counts. An owner or tenant that uses nothing has no entry, so the maps are as large as what is in use.
+#[derive(Debug, Default)]
+struct Books {
+    owners: HashMap<Arc<str>, Counts>,
+    tenants: HashMap<Arc<str>, Counts>,
+    total: Counts,
+}
+
+impl Ledger {
+    /// An empty ledger with these limits.
+    pub fn new(limits: UsageLimits) -> Arc<Self> {
+        Arc::new(Self { limits, ..Self::default() })
+    }
+
+    /// Takes one of a resource for a caller, until the permit is dropped.
+    pub fn take(self: &Arc<Self>, caller: &Caller, resource: Resource) -> Result<UsagePermit, Error> {
+        self.take_amount(caller.owner(), resource, 1)
+    }
+
+    /// Takes so much of a resource for an owner, until the permit is dropped.
+    pub fn take_amount(
+        self: &Arc<Self>,
+        owner: &str,
+        resource: Resource,
+        amount: u64,
+    ) -> Result<UsagePermit, Error> {
+        let mut refused = None;
+        let permit = self.take_if(owner, resource, amount, |used| {
+            refused = self.limits.of(resource).refuse(resource, used, amount);
+            refused.is_none()
+        });
+        let full = || Error::Internal("a limit refused without a reason".into());
+        permit.ok_or_else(|| refused.unwrap_or_else(full))
+    }
+
+    /// As [`Ledger::take_amount`]; where there is too little, waits for so long until some is given back.
+    pub async fn acquire(
+        self: &Arc<Self>,
+        owner: &str,
+        resource: Resource,
+        amount: u64,
+        patience: Duration,
+    ) -> Result<UsagePermit, Error> {
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            let mut released = std::pin::pin!(self.released.notified());
+            released.as_mut().enable();
+            let refused = match self.take_amount(owner, resource, amount) {
+                Ok(permit) => return Ok(permit),
+                Err(refused) => refused,
+            };
+            if tokio::time::timeout_at(deadline, released).await.is_err() {
+                return Err(refused);
+            }
+        }
+    }
+
+    /// Takes so much where a rule allows it. The rule decides on what is used before, and nothing changes meanwhile.
+    pub fn take_if(
+        self: &Arc<Self>,
+        owner: &str,
+        resource: Resource,
+        amount: u64,
+        fits: impl FnOnce(Used) -> bool,
+    ) -> Option<UsagePermit> {
+        let mut books = self.lock();
+        if !fits(books.used(owner, resource)) {
+            return None;
+        }
+        let owner = books.add(owner, resource, amount);
+        Some(UsagePermit { ledger: Arc::clone(self), owner, resource, amount })
+    }
+
+    /// How much is used of a resource.
+    pub fn used(&self, owner: &str, resource: Resource) -> Used {
+        self.lock().used(owner, resource)
+    }
+
+    /// What each tenant uses, by name.
+    pub fn report(&self) -> Vec<TenantUsage> {
+        let books = self.lock();
+        let mut report: Vec<TenantUsage> = books
+            .tenants
+            .iter()
+            .map(|(tenant, counts)| TenantUsage {
+                tenant: tenant.to_string(),
+                owners: books.owners.keys().filter(|owner| tenant_of(owner) == &**tenant).count(),
+                counts: *counts,
+            })
+            .collect();
+        report.sort_by(|a, b| a.tenant.cmp(&b.tenant));
+        report
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &UsageLimits {
+        &self.limits
+    }
+
+    fn release(&self, owner: &Arc<str>, resource: Resource, amount: u64) {
+        self.lock().subtract(owner, resource, amount);
+        self.released.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Books {
+    fn used(&self, owner: &str, resource: Resource) -> Used {
+        let at = resource.index();
+        Used {
+            owner: self.owners.get(owner).map_or(0, |counts| counts[at]),
+            tenant: self.tenants.get(tenant_of(owner)).map_or(0, |counts| counts[at]),
+            total: self.total[at],
+        }
+    }
+
+    /// The owner's name as the ledger keeps it, so that permits of one owner share it.
+    fn add(&mut self, owner: &str, resource: Resource, amount: u64) -> Arc<str> {
+        let at = resource.index();
+        let name = match self.owners.get_key_value(owner) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(owner),
+        };
+        self.owners.entry(Arc::clone(&name)).or_default()[at] += amount;
+        match self.tenants.get_mut(tenant_of(owner)) {
+            Some(counts) => counts[at] += amount,
+            None => {
+                let mut counts = Counts::default();
+                counts[at] = amount;
+                self.tenants.insert(Arc::from(tenant_of(owner)), counts);
+            }
+        }
+        self.total[at] += amount;
+        name
+    }
+
+    fn subtract(&mut self, owner: &Arc<str>, resource: Resource, amount: u64) {
+        let at = resource.index();
+        let less = |counts: &mut Counts| {
+            counts[at] = counts[at].saturating_sub(amount);
+            counts.iter().all(|count| *count == 0)
+        };
+        if self.owners.get_mut(owner).is_some_and(less) {
+            self.owners.remove(owner);
+        }
+        let tenant = tenant_of(owner);
+        if self.tenants.get_mut(tenant).is_some_and(less) {
+            self.tenants.remove(tenant);
+        }
+        self.total[at] = self.total[at].saturating_sub(amount);
+    }
+}
+
+/// A share of a resource that is in use. Dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped is given back"]
+pub struct UsagePermit {
+    ledger: Arc<Ledger>,
+    owner: Arc<str>,
+    resource: Resource,
+    amount: u64,
+}
+
+impl UsagePermit {
+    /// How much it stands for.
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Adds to it, or leaves it as it is and refuses.
+    pub fn grow(&mut self, by: u64) -> Result<(), Error> {
+        let mut more = self.ledger.take_amount(&self.owner, self.resource, by)?;
+        // Counted in this permit from now on.
+        self.amount += std::mem::take(&mut more.amount);
+        Ok(())
+    }
+
+    /// Gives a part of it back.
+    pub fn shrink(&mut self, by: u64) {
+        let by = by.min(self.amount);
+        self.amount -= by;
+        self.ledger.release(&self.owner, self.resource, by);
+    }
+}
+
+impl Drop for UsagePermit {
+    fn drop(&mut self) {
+        if self.amount > 0 {
+            self.ledger.release(&self.owner, self.resource, self.amount);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(share: Share) -> Arc<Ledger> {
+        let mut limits = UsageLimits::default();
+        limits.set(Resource::Streams, share);
+        Ledger::new(limits)
+    }
+
+    #[test]
+    fn an_owner_a_tenant_and_all_together_have_each_their_limit() {
+        let ledger = ledger(Share { owner: Some(2), tenant: Some(3), total: Some(4) });
+        let take = |owner: &str| ledger.take(&Caller::named(owner), Resource::Streams);
+        let mut held = vec![take("acme/ada").unwrap(), take("acme/ada").unwrap()];
+        let refused = take("acme/ada").unwrap_err();
+        assert!(matches!(refused, Error::TooFast { .. }), "{refused}");
+        assert!(refused.to_string().contains("streams-per-owner"), "{refused}");
+        held.push(take("acme/bob").unwrap());
+        assert!(take("acme/bob").unwrap_err().to_string().contains("streams-per-tenant"));
+        held.push(take("beta/eve").unwrap());
+        let refused = take("beta/eve").unwrap_err();
+        assert!(matches!(refused, Error::Busy { .. }), "{refused}");
+        assert!(refused.to_string().contains("max-streams"), "{refused}");
+        drop(held.remove(0));
+        held.push(take("beta/eve").unwrap());
+        drop(held);
+        assert_eq!(ledger.report(), [], "what is given back leaves nothing behind");
+        assert!(ledger.lock().owners.is_empty());
+    }
+
+    #[test]
+    fn a_permit_of_many_grows_and_shrinks_and_is_counted_once() {
+        let ledger = ledger(Share { owner: Some(10), ..Share::default() });
+        let mut permit = ledger.take_amount("ada", Resource::Streams, 4).unwrap();
+        permit.grow(6).unwrap();
+        assert!(permit.grow(1).is_err());
+        permit.shrink(3);
+        assert_eq!(ledger.used("ada", Resource::Streams).owner, 7);
+        assert_eq!(ledger.report()[0].of(Resource::Streams), 7);
+        drop(permit);
+        assert_eq!(ledger.used("ada", Resource::Streams).total, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_over_its_share_waits_for_its_own_and_not_for_ever() {
+        let ledger = ledger(Share { owner: Some(1), ..Share::default() });
+        let held = ledger.take_amount("ada", Resource::Streams, 1).unwrap();
+        let wait = |owner: &'static str| {
+            let ledger = Arc::clone(&ledger);
+            async move { ledger.acquire(owner, Resource::Streams, 1, Duration::from_secs(5)).await }
+        };
+        assert!(wait("ada").await.is_err(), "the deadline passed");
+        assert!(wait("bob").await.is_ok());
+        let waiting = tokio::spawn(wait("ada"));
+        tokio::task::yield_now().await;
+        drop(held);
+        assert!(waiting.await.unwrap().is_ok());
+    }
+}

@@ -1,0 +1,52 @@
+//! Limits on what an owner, a tenant and all together may use of each resource.
+
+use std::collections::BTreeMap;
+
+use super::{RETRY_AFTER, Resource, Used};
+use crate::error::Error;
+
+/// How much of one resource may be used. `None`: as much as there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    /// By one owner.
+    pub owner: Option<u64>,
+    /// By all owners of one tenant.
+    pub tenant: Option<u64>,
+    /// By everybody.
+    pub total: Option<u64>,
+}
+
+impl Share {
+    /// Why so much more is too much, with the limit's name.
+    pub(super) fn refuse(&self, resource: Resource, used: Used, amount: u64) -> Option<Error> {
+        let name = resource.name();
+        let over = |limit: Option<u64>, used: u64| limit.filter(|limit| used.saturating_add(amount) > *limit);
+        if let Some(limit) = over(self.owner, used.owner) {
+            let why = format!("{name}-per-owner: one caller may use {limit} at once");
+            return Some(Error::TooFast { why, retry_after: RETRY_AFTER });
+        }
+        if let Some(limit) = over(self.tenant, used.tenant) {
+            let why = format!("{name}-per-tenant: one tenant may use {limit} at once");
+            return Some(Error::TooFast { why, retry_after: RETRY_AFTER });
+        }
+        let limit = over(self.total, used.total)?;
+        let why = format!("max-{name}: there are {limit} for all callers together");
+        Some(Error::Busy { why, retry_after: RETRY_AFTER })
+    }
+}
+
+/// The limits of all resources. What is not set has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageLimits(BTreeMap<Resource, Share>);
+
+impl UsageLimits {
+    /// Limits one resource.
+    pub fn set(&mut self, resource: Resource, share: Share) {
+        self.0.insert(resource, share);
+    }
+
+    /// The limits of one resource.
+    pub fn of(&self, resource: Resource) -> Share {
+        self.0.get(&resource).copied().unwrap_or_default()
+    }
+}
