@@ -37,6 +37,8 @@ pub trait Clock: Send + Sync + 'static {
     fn new_id(&self) -> Uuid;
     /// A number in `0.0..1.0`, to spread retries.
     fn chance(&self) -> f64;
+    /// Bytes that nobody can guess, for keys.
+    fn random_bytes(&self) -> [u8; 32];
 }
 
 /// The real world.
@@ -57,5 +59,12 @@ impl Clock for SystemClock {
         // The random tail of a fresh v7 id.
         let (_, low) = Uuid::now_v7().as_u64_pair();
         (low & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn random_bytes(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        #[allow(clippy::expect_used, reason = "a key that can be guessed is worse than no server")]
+        getrandom::fill(&mut bytes).expect("the system has random numbers");
+        bytes
     }
 }

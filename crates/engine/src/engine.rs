@@ -37,6 +37,7 @@ use crate::{
     follow::{Follower, Hub, Next, Nudge},
     guard::{Access, Guard},
     head::{self, Head},
+    master_key::MasterKey,
     memory::Reads,
     redact::Redactor,
     run::Run,
@@ -112,6 +113,7 @@ pub(crate) struct Inner {
     pub(crate) guard: Guard,
     /// What owners and tenants use on this node.
     pub(crate) usage: Arc<Ledger>,
+    master_key: MasterKey,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
     ended: Ended,
@@ -141,9 +143,11 @@ impl Engine {
     pub async fn start(parts: Parts) -> Result<Self, Error> {
         let Parts { store, catalog, options, clock, check_webhook, tracer, sampler } = parts;
         let ended = Ended::new(options.ended_cache_bytes);
+        let master_key = MasterKey::load(&*store, &*clock).await?;
         let inner = Arc::new(Inner {
             guard: Guard::new(&options.access),
             usage: Ledger::new(options.usage.clone()),
+            master_key,
             node: NodeId(clock.new_id()),
             store,
             catalog,
@@ -227,6 +231,12 @@ impl Engine {
     /// The store, for those who deliver webhooks from it.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
+    }
+
+    /// The key for one purpose: the same on all nodes and after every restart, different for every purpose and every
+    /// database.
+    pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
+        self.0.master_key.derive(purpose)
     }
 
     /// This run of this server.

@@ -19,6 +19,7 @@ pub mod guard;
 mod head;
 mod journal;
 pub mod knowledge;
+mod master_key;
 pub mod memory;
 pub mod outbox;
 pub mod question;

@@ -10,6 +10,7 @@ mod disk;
 mod expiry;
 mod follow;
 mod golden;
+mod keys;
 mod listing;
 mod memory;
 mod passing;

@@ -167,6 +167,10 @@ impl Clock for HandClock {
     fn chance(&self) -> f64 {
         0.5
     }
+
+    fn random_bytes(&self) -> [u8; 32] {
+        [7; 32]
+    }
 }
 
 /// Waits for a condition.

@@ -144,4 +144,8 @@ impl Clock for SetClock {
     fn chance(&self) -> f64 {
         self.chances.lock().unwrap().pop().unwrap_or(0.5)
     }
+
+    fn random_bytes(&self) -> [u8; 32] {
+        [7; 32]
+    }
 }

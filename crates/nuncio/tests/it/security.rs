@@ -48,6 +48,10 @@ impl Clock for Hands {
     fn chance(&self) -> f64 {
         0.5
     }
+
+    fn random_bytes(&self) -> [u8; 32] {
+        SystemClock.random_bytes()
+    }
 }
 
 /// A server that asks for tokens, in a folder of its own, as its operator sees it.
