@@ -5,7 +5,11 @@
 //! shared knowledge (memory, workflows, batches) to tenants. What a caller may do in its tenant is said by
 //! its grants.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{
+    fmt,
+    str::FromStr,
+    sync::{Arc, LazyLock},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -29,9 +33,15 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The one caller there is before any authentication is configured: the operator. May do everything.
+    /// The operator: this process itself, or a request that shows the secret of the data folder. May do everything.
     pub fn local() -> Self {
         Self::named(LOCAL)
+    }
+
+    /// A request that shows no credentials to a server that asks for none. It acts in the operator's name, and may
+    /// administer nothing: a proxy or another user of the same machine reaches the server just as the operator does.
+    pub fn unverified() -> Self {
+        Self::local().limited_to(Grants::unverified())
     }
 
     /// The caller of that name, `name` or `tenant/name`, who may do everything. The name has been verified by
@@ -171,6 +181,22 @@ impl Grants {
     /// Everything.
     pub fn all() -> Self {
         Self(None)
+    }
+
+    /// Everything but administration; figures may be read.
+    pub fn unverified() -> Self {
+        static UNVERIFIED: LazyLock<Grants> = LazyLock::new(|| {
+            let grant = |actions: &[Action], kind, names: &str| Grant {
+                actions: actions.to_vec(),
+                kind,
+                names: names.to_owned(),
+            };
+            Grants::only([
+                grant(&Action::ALL, None, "*"),
+                grant(&[Action::Read], Some(Kind::Admin), "metrics"),
+            ])
+        });
+        UNVERIFIED.clone()
     }
 
     /// Only these.
@@ -389,6 +415,24 @@ mod tests {
         check("execute:a2a:echo", Read, A2a, "registry", false);
         check("read:a2a", Write, A2a, TASKS, false);
         check("", Read, Memory, "notes", false);
+    }
+
+    #[test]
+    fn a_request_without_credentials_may_do_everything_but_administer() {
+        let caller = Caller::unverified();
+        assert!(caller.is_local() && caller.tenant() == HOME_TENANT);
+        for action in Action::ALL {
+            for kind in [Kind::A2a, Kind::Memory, Kind::Sparc, Kind::Batchtools] {
+                assert!(caller.may(action, kind, "anything"), "{action:?} {kind:?}");
+            }
+            for name in ["tokens", "audit", "tasks", "tenants", "what-comes-next"] {
+                assert!(!caller.may(action, Kind::Admin, name), "{action:?} {name}");
+                assert!(Caller::local().may(action, Kind::Admin, name));
+            }
+        }
+        assert!(caller.may(Action::Read, Kind::Admin, "metrics"));
+        // A task keeps them as text.
+        assert_eq!(&Grants::parse(&caller.grants().to_string()).unwrap(), caller.grants());
     }
 
     #[test]

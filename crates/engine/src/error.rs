@@ -65,6 +65,13 @@ pub enum Error {
     /// The caller may not do this. The text is the scope that would allow it.
     #[error("this needs the scope {0}, which the caller does not have: use a token that has it")]
     Forbidden(String),
+    /// Only the operator may do this, and the request does not show that it is the operator's. The text is the scope
+    /// that would allow it.
+    #[error(
+        "administration needs the secret of the data folder: run this command as the user who owns that folder, \
+         or use a token with the scope {0}"
+    )]
+    NotOperator(String),
     /// The caller does this too often. Nothing was done.
     #[error("{why}: try again in {} s", whole_seconds(*.retry_after))]
     TooFast {

@@ -91,7 +91,10 @@ impl Guard {
     ) -> Result<(), Error> {
         let refused = match caller.grants().allow_some(access.action, access.kind) {
             true => self.rates.take(caller, access.kind, now).err(),
-            false => Some(Error::Forbidden(format!("{}:{}", access.action.name(), access.kind.name()))),
+            false => {
+                let needs = format!("{}:{}", access.action.name(), access.kind.name());
+                Some(forbidden(caller, access.kind, needs))
+            }
         };
         self.note(caller, access, refused.as_ref().map(Error::to_string), now)?;
         refused.map_or(Ok(()), Err)
@@ -101,7 +104,7 @@ impl Guard {
         let Access { action, kind, name, .. } = access;
         if !caller.may(*action, *kind, name) {
             let needs = format!("{}:{}:{}", action.name(), kind.name(), self.redactor.text(name));
-            return Err(Error::Forbidden(needs));
+            return Err(forbidden(caller, *kind, needs));
         }
         self.rates.take(caller, *kind, now)
     }
@@ -162,5 +165,14 @@ impl Guard {
 
     pub(crate) fn has_rates(&self) -> bool {
         !self.rates.is_empty()
+    }
+}
+
+/// The refusal of a caller without that scope. The operator's own name without its grants is a request that did not
+/// show the folder's secret ([`Caller::unverified`]): it needs that, and no scope.
+fn forbidden(caller: &Caller, kind: Kind, needs: String) -> Error {
+    match kind == Kind::Admin && caller.is_local() {
+        true => Error::NotOperator(needs),
+        false => Error::Forbidden(needs),
     }
 }

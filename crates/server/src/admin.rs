@@ -154,7 +154,7 @@ async fn administrator(
         return Ok(peer.named(Caller::local()));
     }
     if app.options.authenticator.is_none() {
-        // Everybody is the operator here, but only who can read the data folder hands out tokens.
+        // Nobody has scopes here, so that the folder's secret is the only way in.
         return Err(refuse_stranger(app, headers).unwrap_or_else(nothing_here));
     }
     app.caller(headers, peer, path).await.map_err(|error| app.challenge.refusal("", &error))
@@ -173,13 +173,13 @@ fn answer(app: &App, said: Result<Value, DeskError>) -> Response<Body> {
 /// What the engine said, outside of any dialect.
 pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
     let (status, after) = match error {
-        Error::Forbidden(_) => (StatusCode::FORBIDDEN, None),
+        Error::Forbidden(_) | Error::NotOperator(_) => (StatusCode::FORBIDDEN, None),
         Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, Some(*retry_after)),
         Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(*retry_after)),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, None),
     };
     let mut response = rpc::refuse(&Refusal { status, message: error.to_string() });
-    if let Error::Forbidden(scope) = error {
+    if let Error::Forbidden(scope) | Error::NotOperator(scope) = error {
         app.challenge.forbid(&mut response, "", scope);
     }
     if let Some(after) = after {
@@ -199,7 +199,10 @@ fn refuse_stranger(app: &App, headers: &HeaderMap) -> Option<Response<Body>> {
     if app.is_operator(headers) {
         return None;
     }
-    let message = "this is for the operator: send the token of the data folder".into();
+    let message =
+        "administration needs the secret of the data folder: run this command as the user who owns that \
+                   folder (its server.json has the secret), or ask for tokens with auth = \"on\""
+            .into();
     let mut refusal = rpc::refuse(&Refusal { status: StatusCode::UNAUTHORIZED, message });
     refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Some(refusal)

@@ -1,7 +1,8 @@
 //! Who is calling: the seam where credentials are verified, and how a refusal looks over HTTP.
 //!
-//! Without an [`Authenticator`] everybody is the operator, as on a server that only this machine reaches. With one,
-//! every binding asks here before it looks into a request. What tokens are, and who issues them, is the
+//! Without an [`Authenticator`] every request acts in the operator's name, as on a server that only this machine
+//! reaches, and administers nothing unless it shows the secret of the data folder. With one, every binding asks here
+//! before it looks into a request. What tokens are, and who issues them, is the
 //! authenticator's business; what a caller may do is the engine's.
 
 mod failures;

@@ -17,7 +17,7 @@ pub struct ServerOptions {
     pub strict_cards: bool,
     /// Origins of pages that may call from a browser, such as `https://app.example.org`; `*`: any.
     pub cors_origins: Vec<String>,
-    /// Says who is calling; without one everybody is the operator.
+    /// Says who is calling; without one every request acts in the operator's name, without administration.
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// Keeps the server's own tokens.
     pub tokens: Option<Arc<dyn TokenDesk>>,

@@ -385,7 +385,7 @@ impl Exchange<'_> {
         let (status, retry_after) = match error {
             Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, retry_after),
             Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, retry_after),
-            Error::Forbidden(scope) => {
+            Error::Forbidden(scope) | Error::NotOperator(scope) => {
                 self.app.challenge.forbid(&mut response, "", scope);
                 return response;
             }
@@ -405,7 +405,7 @@ impl Exchange<'_> {
 
 /// Whether an error is told by the status of the answer as well.
 fn has_status(error: &Error) -> bool {
-    matches!(error, Error::Busy { .. } | Error::TooFast { .. } | Error::Forbidden(_))
+    matches!(error, Error::Busy { .. } | Error::TooFast { .. } | Error::Forbidden(_) | Error::NotOperator(_))
 }
 
 /// What the engine said, for the caller; what is wrong inside is said to the operator too.

@@ -157,6 +157,9 @@ pub enum HandlerError {
     /// The caller may not do this. The text is the scope that would allow it.
     #[error("this needs the scope {0}, which the caller does not have: use a token that has it")]
     Forbidden(String),
+    /// Only the operator may do this. The text is the scope that would allow it.
+    #[error("{}", Error::NotOperator(.0.clone()))]
+    NotOperator(String),
     /// Not now.
     #[error("{why}: try again in {} s", .retry_after.as_secs_f64().ceil().max(1.0))]
     Later {
@@ -179,6 +182,7 @@ impl From<Error> for HandlerError {
     fn from(error: Error) -> Self {
         match error {
             Error::Forbidden(scope) => Self::Forbidden(scope),
+            Error::NotOperator(scope) => Self::NotOperator(scope),
             Error::TooFast { why, retry_after } => Self::Later { why, retry_after, too_fast: true },
             Error::Busy { why, retry_after } => Self::Later { why, retry_after, too_fast: false },
             Error::Internal(why) => Self::Internal(why),

@@ -158,6 +158,7 @@ impl Mcp {
             HandlerError::Invalid(why) => Fault::params(why),
             HandlerError::NotFound(uri) => Fault::no_resource(client.version, &uri),
             HandlerError::Forbidden(scope) => Error::Forbidden(scope).into(),
+            HandlerError::NotOperator(scope) => Error::NotOperator(scope).into(),
             HandlerError::Later { why, retry_after, too_fast: true } => {
                 Error::TooFast { why, retry_after }.into()
             }

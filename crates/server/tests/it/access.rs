@@ -123,7 +123,7 @@ async fn the_operator_shows_the_token() {
             assert_eq!(answer.status, if right { 200 } else { 401 }, "{authorization:?}");
             if !right {
                 assert_eq!(answer.header("www-authenticate"), "Bearer");
-                assert!(answer.text().contains("token of the data folder"), "{}", answer.text());
+                assert!(answer.text().contains("secret of the data folder"), "{}", answer.text());
                 assert!(!answer.text().contains("s3cret"));
             }
         }

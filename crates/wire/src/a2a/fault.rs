@@ -164,7 +164,7 @@ impl Dialect {
             Error::StreamingUnsupported => Problem::StreamingUnsupported,
             Error::PushUnsupported => Problem::PushUnsupported,
             Error::Limit(_) => Problem::LimitReached,
-            Error::Forbidden(_) => Problem::Forbidden,
+            Error::Forbidden(_) | Error::NotOperator(_) => Problem::Forbidden,
             Error::TooFast { .. } => Problem::TooFast,
             Error::Busy { .. } => Problem::Unavailable,
             Error::Internal(_) => Problem::Internal,
@@ -179,7 +179,7 @@ impl Dialect {
         let fault = self.problem(problem, message);
         match error {
             Error::NoSuchTask(task) => fault.with("taskId", task),
-            Error::Forbidden(scope) => fault.with("requiredScope", scope),
+            Error::Forbidden(scope) | Error::NotOperator(scope) => fault.with("requiredScope", scope),
             Error::Busy { retry_after, .. } | Error::TooFast { retry_after, .. } => {
                 fault.with("retryAfterSeconds", whole_seconds(*retry_after).to_string())
             }

@@ -154,7 +154,7 @@ impl From<&Error> for Fault {
                 retry_after: Some(*retry_after),
                 ..Self::internal(message)
             },
-            Error::Forbidden(scope) => {
+            Error::Forbidden(scope) | Error::NotOperator(scope) => {
                 Self::new(FORBIDDEN, message).with(json!({ "requiredScope": scope })).status(403)
             }
             Error::TooFast { retry_after, .. } => Self {
