@@ -30,6 +30,7 @@ pub struct Caller {
     owner: Arc<str>,
     grants: Grants,
     from: Option<Arc<str>>,
+    credential: Option<Arc<str>>,
 }
 
 impl Caller {
@@ -47,7 +48,7 @@ impl Caller {
     /// The caller of that name, `name` or `tenant/name`, who may do everything. The name has been verified by
     /// whoever calls this.
     pub fn named(owner: impl Into<Arc<str>>) -> Self {
-        Self { owner: owner.into(), grants: Grants::all(), from: None }
+        Self { owner: owner.into(), grants: Grants::all(), from: None, credential: None }
     }
 
     /// The same caller, who may do only this.
@@ -61,6 +62,13 @@ impl Caller {
     #[must_use]
     pub fn from_address(mut self, from: impl Into<Arc<str>>) -> Self {
         self.from = Some(from.into());
+        self
+    }
+
+    /// The same caller, known by the token of that id.
+    #[must_use]
+    pub fn with_credential(mut self, id: impl Into<Arc<str>>) -> Self {
+        self.credential = Some(id.into());
         self
     }
 
@@ -87,6 +95,12 @@ impl Caller {
     /// Where the request came from, where it is known.
     pub fn address(&self) -> Option<&str> {
         self.from.as_deref()
+    }
+
+    /// The id of the token that the caller showed, where it was one of this server. Kept with what it makes, so that
+    /// all of it can be stopped.
+    pub fn credential(&self) -> Option<&str> {
+        self.credential.as_deref()
     }
 
     /// Whether the caller may know that a task of this owner exists.
@@ -153,7 +167,7 @@ pub enum Kind {
     Sparc,
     /// The batch engine; all of it has the name `batchtools`.
     Batchtools,
-    /// Tokens and the audit. Only granted by its name, never by `*`.
+    /// Tokens, the audit, other callers' tasks and tenants. Only granted by its name, never by `*`.
     Admin,
 }
 

@@ -130,6 +130,7 @@ impl Guard {
             kind: access.kind,
             resource: self.line(&access.resource.to_string()),
             refused: refused.map(|why| self.line(&why)),
+            credential: caller.credential().map(str::to_owned),
         })
     }
 

@@ -49,6 +49,9 @@ pub(crate) struct Head {
     /// What its caller may do, where that is not everything: the agent may do no more in its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) grants: Option<String>,
+    /// The id of the token with which its caller made it, or made what called it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) credential: Option<String>,
     /// How many tasks called each other down to this one.
     #[serde(default, skip_serializing_if = "is_none_deep")]
     pub(crate) depth: u32,
@@ -87,6 +90,7 @@ impl Default for Head {
             waiting_ms: None,
             trace: None,
             grants: None,
+            credential: None,
             depth: 0,
             marks: BTreeMap::new(),
             ran_ms: 0,
@@ -116,6 +120,10 @@ impl Head {
     /// The caller that made the task, with what it might do then. Scopes that cannot be read allow nothing.
     pub(crate) fn caller(&self, owner: &str) -> Caller {
         let caller = Caller::named(owner);
+        let caller = match &self.credential {
+            Some(id) => caller.with_credential(id.as_str()),
+            None => caller,
+        };
         match &self.grants {
             None => caller,
             Some(scopes) => caller.limited_to(Grants::parse(scopes).unwrap_or_else(|_| Grants::only([]))),

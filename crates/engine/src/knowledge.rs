@@ -408,6 +408,9 @@ pub struct AuditEntry {
     pub resource: String,
     /// Whether it was allowed; else why not.
     pub refused: Option<String>,
+    /// The id of the token that the caller showed, where it was one of this server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
 }
 
 /// Which lines of the audit to show.

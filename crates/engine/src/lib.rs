@@ -29,6 +29,7 @@ pub mod runner;
 pub mod store;
 pub mod surface;
 pub mod task;
+pub mod tenant_store;
 pub mod trace;
 pub mod usage;
 pub mod webhook;

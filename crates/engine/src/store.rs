@@ -18,6 +18,7 @@ use crate::{
     event::Encoded,
     knowledge::Knowledge,
     task::{State, TaskId},
+    tenant_store::TenantStore,
 };
 
 /// A backend. All of them pass the same conformance suite (`nuncio_store::conformance`).
@@ -151,6 +152,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// What outlives tasks.
     fn knowledge(&self) -> &dyn Knowledge;
+
+    /// What is done across owners, for the operator.
+    fn tenants(&self) -> &dyn TenantStore;
 
     /// Whether the store can take new work now. `Full` while the disk is.
     async fn ready(&self) -> Result<(), StoreError>;

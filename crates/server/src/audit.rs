@@ -87,6 +87,7 @@ fn entry(number: u64, line: &AuditEntry) -> Value {
         "at": timestamp::format(line.at),
         "tenant": line.tenant,
         "caller": line.caller,
+        "token": line.credential,
         "from": line.from,
         "operation": line.operation,
         "action": line.action.name(),
@@ -111,13 +112,14 @@ pub fn schema() -> Value {
             "next": { "type": ["integer", "null"], "description": "What `before` has to be for the next page; null on the last." },
             "entries": { "type": "array", "items": {
                 "type": "object",
-                "required": ["number", "at", "tenant", "caller", "from", "operation", "action", "type", "resource", "allowed", "reason"],
+                "required": ["number", "at", "tenant", "caller", "token", "from", "operation", "action", "type", "resource", "allowed", "reason"],
                 "additionalProperties": false,
                 "properties": {
                     "number": { "type": "integer", "minimum": 0 },
                     "at": { "type": "string", "format": "date-time" },
                     "tenant": text,
                     "caller": text,
+                    "token": maybe,
                     "from": maybe,
                     "operation": text,
                     "action": { "enum": Action::ALL.map(Action::name) },

@@ -290,6 +290,7 @@ impl Inner {
             waiting_ms: submit.waiting.map(|waiting| waiting.as_millis() as u64),
             trace: trace.clone(),
             grants: (!caller.grants().is_all()).then(|| caller.grants().to_string()),
+            credential: caller.credential().map(str::to_owned),
             depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
             bytes: submit.message.size() as u64,
             ..Head::default()

@@ -739,6 +739,10 @@ impl Store for Memory {
         unreachable!("the outbox knows nothing of it")
     }
 
+    fn tenants(&self) -> &dyn crate::tenant_store::TenantStore {
+        unreachable!("the outbox knows nothing of it")
+    }
+
     async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
         let mut held = self.lock();
         held.trouble()?;

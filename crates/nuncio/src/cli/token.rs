@@ -160,6 +160,7 @@ impl Command {
                 kind: Kind::Admin,
                 resource,
                 refused: None,
+                credential: None,
             };
             let noted = store.knowledge().append_audit(vec![line]).await;
             noted.map_err(|error| CliError::Store(error.to_string()))?;

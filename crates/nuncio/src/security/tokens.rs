@@ -265,7 +265,7 @@ impl Tokens {
         };
         let kept = read(id, &record.body).map_err(|error| unavailable(error.to_string()))?;
         let grants = Grants::parse(&kept.scopes.join(" ")).map_err(|error| unavailable(error.to_string()))?;
-        let caller = Caller::named(kept.owner()).limited_to(grants);
+        let caller = Caller::named(kept.owner()).limited_to(grants).with_credential(id);
         let known = Known { kept: Arc::new(kept), caller, read_at: now };
         let mut all = lock(&self.known);
         if all.len() >= REMEMBERED {

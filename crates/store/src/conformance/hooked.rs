@@ -21,6 +21,7 @@ use nuncio_engine::{
         ListQuery, Load, News, NodeId, Opened, Session, Settled, Store, StoreError, StoredBatch, TaskKey,
         TaskNo, TaskRow, Webhook, WebhookError,
     },
+    tenant_store::TenantStore,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -110,6 +111,10 @@ impl Cut {
 impl Store for Hooked {
     fn knowledge(&self) -> &dyn Knowledge {
         self.store.knowledge()
+    }
+
+    fn tenants(&self) -> &dyn TenantStore {
+        self.store.tenants()
     }
 
     async fn commit(&self, change: Change) -> Result<Committed, CommitError> {

@@ -23,6 +23,7 @@ fn line(n: i64) -> AuditEntry {
         kind: Kind::ALL[n as usize % 5],
         resource: format!("memory://namespace/{n}/é'"),
         refused: (n % 4 == 0).then(|| "no such grant".into()),
+        credential: (n % 7 == 0).then(|| format!("token{n}")),
     }
 }
 

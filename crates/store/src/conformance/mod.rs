@@ -29,6 +29,7 @@ mod place;
 mod reading;
 mod scene;
 mod sessions;
+mod tenants;
 
 pub use self::{
     commit::{
@@ -64,6 +65,8 @@ pub use self::{
     sessions::{a_session_changes_under_its_version, a_session_reads_back_whole},
     sessions::{a_touched_session_never_goes_back, old_sessions_expire_in_pieces},
     sessions::{sessions_are_limited_per_owner, sessions_survive_a_reopen},
+    tenants::{a_task_is_deleted_whole, only_identities_of_audit_lines_change},
+    tenants::{tasks_are_listed_by_tenant, what_a_tenant_has_is_deleted},
 };
 
 /// Makes one test per check of the suite. See the module.
@@ -93,6 +96,7 @@ macro_rules! for_each_check {
             a_session_changes_under_its_version
             a_session_reads_back_whole
             a_settlement_beside_a_commit_loses_nothing
+            a_task_is_deleted_whole
             a_touched_session_never_goes_back
             an_ended_task_rests
             an_entry_changes_under_its_version
@@ -120,6 +124,7 @@ macro_rules! for_each_check {
             namespaces_are_listed
             old_sessions_expire_in_pieces
             one_of_many_writers_wins
+            only_identities_of_audit_lines_change
             pages_go_by_key
             patterns_find_what_they_mean
             progress_forgives_attempts
@@ -132,6 +137,7 @@ macro_rules! for_each_check {
             sessions_are_limited_per_owner
             sessions_survive_a_reopen
             snapshots_shorten_the_log
+            tasks_are_listed_by_tenant
             the_audit_is_read_backwards
             unfolded_bytes_are_counted
             unknown_tasks_are_gone
@@ -139,6 +145,7 @@ macro_rules! for_each_check {
             version_guard_notices_every_change
             webhooks_are_kept_per_task
             webhooks_follow_the_log
+            what_a_tenant_has_is_deleted
             what_has_expired_begins_again
             what_has_expired_is_gone_from_every_view
             words_are_found_in_their_namespace

@@ -19,6 +19,7 @@ mod outbox;
 mod pool;
 mod read;
 mod schema;
+mod tenants;
 mod writer;
 
 use std::{
@@ -37,6 +38,7 @@ use nuncio_engine::{
         TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
     },
     task::TaskId,
+    tenant_store::TenantStore,
 };
 use tokio::sync::mpsc;
 
@@ -289,6 +291,10 @@ impl Store for PostgresStore {
     }
 
     fn knowledge(&self) -> &dyn Knowledge {
+        self
+    }
+
+    fn tenants(&self) -> &dyn TenantStore {
         self
     }
 

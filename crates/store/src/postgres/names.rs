@@ -1,5 +1,5 @@
 //! Owners and agents as small numbers: they repeat in every row and in most indexes. The tables only grow, so
-//! what was looked up stays true.
+//! what was looked up stays true; an owner's name changes only where its tenant is erased, and then all is forgotten.
 
 use std::{
     collections::HashMap,
@@ -71,6 +71,11 @@ impl Names {
         let no = number.await.map_err(|error| store_error(&error))?;
         self.learn(of, name, no);
         Ok(no)
+    }
+
+    /// Forgets all of them: an owner was given another name.
+    pub(super) fn forget(&self) {
+        self.lock().clear();
     }
 
     fn known(&self, of: Of, name: &str) -> Option<i32> {

@@ -11,6 +11,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0002_sessions.sql"),
     include_str!("../../migrations/postgres/0003_knowledge.sql"),
     include_str!("../../migrations/postgres/0004_memory_weight.sql"),
+    include_str!("../../migrations/postgres/0005_operator.sql"),
 ];
 
 /// The lock under which the schema is changed; with the schema's own number beside it.

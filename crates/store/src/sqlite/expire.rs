@@ -28,14 +28,25 @@ pub(super) fn delete(session: &mut Session, before: Timestamp, tasks: &[i64]) ->
     Ok(deleted)
 }
 
+/// Deletes a task that ended before that time.
 fn delete_one(session: &mut Session, before: Timestamp, no: i64) -> Result<bool> {
+    let ended = session
+        .conn
+        .prepare_cached("SELECT 1 FROM task WHERE no = ?1 AND state >= 4 AND status_at < ?2")?
+        .query_row(params![no, before.0], |_| Ok(()))
+        .optional()?;
+    match ended {
+        Some(()) => delete_whole(session, no),
+        None => Ok(false),
+    }
+}
+
+/// Deletes a task, whatever its state, with all that belongs to it; whether there was one.
+pub(super) fn delete_whole(session: &mut Session, no: i64) -> Result<bool> {
     let found = session
         .conn
-        .prepare_cached(
-            "SELECT owner, agent, state, client_id, idempotency FROM task
-             WHERE no = ?1 AND state >= 4 AND status_at < ?2",
-        )?
-        .query_row(params![no, before.0], |row| {
+        .prepare_cached("SELECT owner, agent, state, client_id, idempotency FROM task WHERE no = ?1")?
+        .query_row([no], |row| {
             let client_id: Option<String> = row.get(3)?;
             let idempotency: Option<String> = row.get(4)?;
             Ok((row.get(0)?, row.get(1)?, read::state(row, 2)?, client_id, idempotency))

@@ -20,6 +20,7 @@ mod readers;
 mod schema;
 mod session;
 mod snapshot;
+mod tenants;
 mod writer;
 
 use std::{
@@ -39,6 +40,7 @@ use nuncio_engine::{
         TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
     },
     task::TaskId,
+    tenant_store::TenantStore,
 };
 use rusqlite::Connection;
 
@@ -285,6 +287,10 @@ impl Store for SqliteStore {
     }
 
     fn knowledge(&self) -> &dyn Knowledge {
+        self
+    }
+
+    fn tenants(&self) -> &dyn TenantStore {
         self
     }
 

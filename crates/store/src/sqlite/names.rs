@@ -1,7 +1,7 @@
 //! Owners and agents as small numbers: they repeat in every row and in most indexes.
 //!
 //! Each connection keeps what it has looked up. The tables only grow, so what was read stays true; the
-//! writer forgets all of it when a batch is rolled back.
+//! writer forgets all of it when a batch is rolled back, and everybody does when a tenant was erased.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -60,6 +60,15 @@ impl Readers {
         lock(&self.readers[home % count])
     }
 
+    /// Forgets the names that were seen, once running reads are done.
+    pub(super) fn forget_names(&self) {
+        for reader in &self.readers {
+            if let Some(reader) = lock(reader).as_mut() {
+                reader.names = Names::default();
+            }
+        }
+    }
+
     /// Waits for running reads and closes all connections.
     pub(super) fn close(&self) {
         for reader in &self.readers {

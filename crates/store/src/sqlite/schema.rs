@@ -12,6 +12,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_sessions.sql"),
     include_str!("../../migrations/0003_knowledge.sql"),
     include_str!("../../migrations/0004_memory_weight.sql"),
+    include_str!("../../migrations/0005_operator.sql"),
 ];
 
 /// For the writer and the checkpoints. Durable, or an error.

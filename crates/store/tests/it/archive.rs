@@ -153,6 +153,7 @@ pub(crate) async fn fill_knowledge(store: &dyn Store, numbers: Range<u64>) {
             kind: Kind::ALL[n as usize % 5],
             resource: format!("memory://data/{n}"),
             refused: (n % 7 == 0).then(|| "no".into()),
+            credential: None,
         };
         known.append_audit(vec![line]).await.unwrap();
     }

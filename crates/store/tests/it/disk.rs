@@ -269,6 +269,7 @@ async fn the_audit_cannot_be_changed() {
         kind: Kind::Memory,
         resource: "memory://data/n/k".into(),
         refused: None,
+        credential: None,
     };
     store.append_audit(vec![line.clone(), line.clone()]).await.unwrap();
     let conn = rusqlite::Connection::open(folder.path().join("nuncio.db")).unwrap();

@@ -303,6 +303,7 @@ async fn the_audit_cannot_be_changed() {
         kind: Kind::Memory,
         resource: "memory://data/n/k\0".into(),
         refused: None,
+        credential: None,
     };
     store.append_audit(vec![line.clone(), line]).await.unwrap();
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();

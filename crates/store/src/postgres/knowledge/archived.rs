@@ -133,8 +133,8 @@ pub(in crate::postgres) async fn put_audit(
 ) -> Result<(), StoreError> {
     for (no, line) in lines {
         let sql = "WITH put AS (
-               INSERT INTO audit (no, at, tenant, caller, origin, operation, action, kind, resource, refused)
-               OVERRIDING SYSTEM VALUE VALUES ($1, $2, tenant_no($3), $4, $5, $6, $7, $8, $9, $10)
+               INSERT INTO audit (no, at, tenant, caller, origin, operation, action, kind, resource, refused, credential)
+               OVERRIDING SYSTEM VALUE VALUES ($1, $2, tenant_no($3), $4, $5, $6, $7, $8, $9, $10, $11)
                ON CONFLICT DO NOTHING
              )
              SELECT setval(pg_get_serial_sequence('audit', 'no'),
@@ -152,6 +152,7 @@ pub(in crate::postgres) async fn put_audit(
                 &line.kind.name(),
                 &plain(&line.resource),
                 &line.refused.as_deref().map(plain),
+                &line.credential,
             ],
         )
         .await?;

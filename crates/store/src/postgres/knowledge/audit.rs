@@ -26,7 +26,7 @@ pub(super) async fn append(pool: &Pool, entries: &[AuditEntry]) -> Result<(), St
     };
     let times: Vec<i64> = entries.iter().map(|entry| entry.at.0).collect();
     pool.run(
-        "SELECT append_audit($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "SELECT append_audit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         &[
             &times,
             &texts(|entry| &entry.tenant),
@@ -37,6 +37,7 @@ pub(super) async fn append(pool: &Pool, entries: &[AuditEntry]) -> Result<(), St
             &texts(|entry| entry.kind.name()),
             &texts(|entry| &entry.resource),
             &maybe(|entry| entry.refused.as_deref()),
+            &maybe(|entry| entry.credential.as_deref()),
         ],
     )
     .await
@@ -44,13 +45,14 @@ pub(super) async fn append(pool: &Pool, entries: &[AuditEntry]) -> Result<(), St
 }
 
 /// Text of the database has no NULs, and a line shall not be lost for what a caller wrote into an address.
-pub(super) fn plain(text: &str) -> String {
+pub(in crate::postgres) fn plain(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
 /// What `line` reads, of `audit a` and `owner o`.
 pub(super) const LINE: &str =
-    "a.no, a.at, o.name, a.caller, a.origin, a.operation, a.action, a.kind, a.resource, a.refused";
+    "a.no, a.at, o.name, a.caller, a.origin, a.operation, a.action, a.kind, a.resource, a.refused, \
+     a.credential";
 
 /// Lines, newest first.
 pub(super) async fn query(pool: &Pool, query: &AuditQuery) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
@@ -93,6 +95,7 @@ pub(super) fn line(row: &Row) -> Result<(u64, AuditEntry), StoreError> {
         kind: Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| unknown(kind))?,
         resource: row.get(8),
         refused: row.get(9),
+        credential: row.get(10),
     };
     Ok((number(row, 0), entry))
 }

@@ -21,7 +21,7 @@ use nuncio_engine::{
     store::{News, StoreError},
 };
 
-pub(super) use self::put::Puts;
+pub(super) use self::{audit::plain, put::Puts};
 use super::{
     PostgresStore,
     pool::{Param, Pool},

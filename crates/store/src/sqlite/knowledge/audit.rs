@@ -13,7 +13,7 @@ use super::{
 };
 
 /// What `line` reads.
-pub(super) const LINE: &str = "no, at, owner, caller, origin, operation, action, kind, resource, refused";
+pub(super) const LINE: &str = "no, at, owner, caller, origin, operation, action, kind, resource, refused, credential";
 
 /// Appends lines in their order.
 pub(super) fn append(session: &mut Session, entries: &[AuditEntry]) -> Result<()> {
@@ -25,7 +25,7 @@ pub(super) fn insert(session: &mut Session, no: Option<i64>, entry: &AuditEntry)
     let Session { conn, names, .. } = session;
     let owner = names.owner_no(conn, &entry.tenant)?;
     conn.prepare_cached(&format!(
-        "INSERT INTO audit ({LINE}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+        "INSERT INTO audit ({LINE}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
     ))?
     .execute(params![
         no,
@@ -37,7 +37,8 @@ pub(super) fn insert(session: &mut Session, no: Option<i64>, entry: &AuditEntry)
         entry.action.name(),
         entry.kind.name(),
         entry.resource,
-        entry.refused
+        entry.refused,
+        entry.credential
     ])?;
     Ok(())
 }
@@ -95,6 +96,7 @@ pub(super) fn line(conn: &Connection, names: &mut Names, row: &Row<'_>) -> Resul
         kind: Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| unknown(7, &kind))?,
         resource: row.get(8)?,
         refused: row.get(9)?,
+        credential: row.get(10)?,
     };
     Ok((number(row, 0)?, entry))
 }

@@ -1,0 +1,213 @@
+//! What the operator does across owners.
+
+use std::sync::Arc;
+
+use nuncio_engine::{
+    access::{Action, Kind},
+    clock::Timestamp,
+    knowledge::{AuditEntry, AuditQuery, Expect, RecordKey, RecordWrite},
+    store::{ListCursor, ListQuery, NewTask, RunChange, Session, Store, TaskKey},
+    task::{State, TaskId},
+    tenant_store::TenantTasks,
+};
+
+use super::scene::{StoreExt, at, by_runner, create_as, events, new_task, node, webhook};
+
+async fn make(store: &Arc<dyn Store>, owner: &str, agent: &str, state: State, ms: i64) -> TaskId {
+    let new = NewTask { owner: owner.into(), agent: agent.into(), ..new_task() };
+    store.born(create_as(new.clone(), state, at(ms), RunChange::Rest)).await;
+    new.id
+}
+
+fn all_of(tenant: Option<&str>) -> TenantTasks {
+    TenantTasks { tenant: tenant.map(str::to_owned), limit: 100, ..TenantTasks::default() }
+}
+
+/// Tasks of all owners of a tenant and of nobody else, newest first, filtered and in pages.
+pub async fn tasks_are_listed_by_tenant(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let known = store.tenants();
+    let a = make(&store, "acme/ada", "echo", State::Completed, 10).await;
+    let b = make(&store, "acme/bob", "other", State::Working, 20).await;
+    let c = make(&store, "acme/ada", "echo", State::InputRequired, 30).await;
+    // Names around the range, and a caller of the home tenant that is called like the tenant.
+    let near = make(&store, "acme-2/ada", "echo", State::Working, 40).await;
+    make(&store, "acme0/ada", "echo", State::Working, 50).await;
+    let home = make(&store, "acme", "echo", State::Working, 60).await;
+    let ids = async |query: TenantTasks| {
+        known.tenant_tasks(&query).await.unwrap().iter().map(|row| row.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(all_of(Some("acme"))).await, [c, b, a]);
+    assert_eq!(ids(all_of(Some("acme-2"))).await, [near]);
+    assert_eq!(ids(all_of(Some("home"))).await, [home]);
+    assert_eq!(ids(all_of(Some("nobody"))).await, []);
+    assert_eq!(ids(all_of(None)).await.len(), 6);
+    assert_eq!(ids(TenantTasks { live: true, ..all_of(Some("acme")) }).await, [c, b]);
+    assert_eq!(ids(TenantTasks { state: Some(State::Completed), ..all_of(Some("acme")) }).await, [a]);
+    assert_eq!(ids(TenantTasks { state: Some(State::Working), ..all_of(Some("acme")) }).await, [b]);
+    assert_eq!(ids(TenantTasks { owner: Some("acme/ada".into()), ..all_of(Some("acme")) }).await, [c, a]);
+    assert_eq!(ids(TenantTasks { owner: Some("acme".into()), ..all_of(Some("acme")) }).await, []);
+    assert_eq!(ids(TenantTasks { agent: Some("other".into()), ..all_of(Some("acme")) }).await, [b]);
+    assert_eq!(ids(TenantTasks { agent: Some("none".into()), ..all_of(Some("acme")) }).await, []);
+    let (mut seen, mut after) = (vec![], None);
+    loop {
+        let page = known.tenant_tasks(&TenantTasks { after, limit: 2, ..all_of(None) }).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(ListCursor { status_at: last.status_at, no: last.no });
+        seen.extend(page.iter().map(|row| row.status_at));
+    }
+    assert_eq!(seen, [60, 50, 40, 30, 20, 10].map(at));
+
+    assert_eq!(known.owners("acme", "", 10).await.unwrap(), ["acme/ada", "acme/bob"]);
+    assert_eq!(known.owners("acme", "acme/ada", 10).await.unwrap(), ["acme/bob"]);
+    assert_eq!(known.owners("home", "", 10).await.unwrap(), ["acme"]);
+    assert_eq!(known.tenant_names("", 10).await.unwrap(), ["acme", "acme-2", "acme0", "home"]);
+    assert_eq!(known.tenant_names("acme-2", 1).await.unwrap(), ["acme0"]);
+    store.knowledge().write_records(vec![record("zeta", "k", "1")]).await.unwrap();
+    assert_eq!(known.tenant_names("home", 10).await.unwrap(), ["zeta"], "it has a record and no task");
+}
+
+/// A deleted task is gone with all that belongs to it, running or not; others stay, and totals are right.
+pub async fn a_task_is_deleted_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let new = NewTask {
+        client_id: Some("mine".into()),
+        idempotency: Some(("key".into(), [1; 32])),
+        webhooks: vec![webhook("w")],
+        ..new_task()
+    };
+    let mut change = create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()));
+    change.events = Some(events(3, "three"));
+    let task = store.born(change).await;
+    store.put_snapshot(task, 1, "fold".into()).await.unwrap();
+    let kept = make(&store, "alice", "echo", State::Completed, 5).await;
+    assert_eq!(store.tenants().delete_tasks(&[task]).await.unwrap(), 1);
+    assert_eq!(store.tenants().delete_tasks(&[task]).await.unwrap(), 0, "once");
+    assert!(store.row(&TaskKey::Id(new.id)).await.unwrap().is_none());
+    assert!(store.log(task, 0, 1_000).await.unwrap().is_empty());
+    assert!(store.webhooks(task).await.unwrap().is_empty());
+    assert_eq!(store.next_delivery_due().await.unwrap(), None);
+    assert_eq!(store.idempotent("alice", "key").await.unwrap(), None);
+    store.refuses(by_runner(task, 1)).await;
+    store.row_of(kept).await;
+    let query = ListQuery {
+        owner: "alice".into(),
+        context: None,
+        state: None,
+        agent: None,
+        since: None,
+        after: None,
+        limit: 9,
+        only_rows: true,
+    };
+    assert_eq!(store.list(&query).await.unwrap().total, 1);
+    drop(store);
+    let store = open().await;
+    assert!(store.row(&TaskKey::Id(new.id)).await.unwrap().is_none(), "also after a restart");
+}
+
+fn record(tenant: &str, kind: &str, id: &str) -> RecordWrite {
+    RecordWrite {
+        key: RecordKey::new(tenant, kind, id),
+        body: Some(format!("{tenant} {kind} {id}").into()),
+        expected: Expect::Any,
+        expires_at: (id == "2").then(|| at(1)),
+        now: at(0),
+    }
+}
+
+/// Records of every kind and sessions of one tenant are read and deleted; those of others stay.
+pub async fn what_a_tenant_has_is_deleted(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let known = store.tenants();
+    for tenant in ["acme", "other"] {
+        let writes =
+            [("a", "1"), ("a", "2"), ("b", "1"), ("c", "é")].map(|(kind, id)| record(tenant, kind, id));
+        store.knowledge().write_records(writes.to_vec()).await.unwrap();
+    }
+    let names = async |after| {
+        let page = known.tenant_records("acme", after, 3).await.unwrap();
+        page.into_iter().map(|one| (one.kind, one.record.id, one.expires_at)).collect::<Vec<_>>()
+    };
+    let name = |kind: &str, id: &str, expires: Option<Timestamp>| (kind.to_owned(), id.to_owned(), expires);
+    assert_eq!(
+        names(None).await,
+        [name("a", "1", None), name("a", "2", Some(at(1))), name("b", "1", None)],
+        "in order, expired ones too"
+    );
+    assert_eq!(names(Some(("b", "1"))).await, [name("c", "é", None)]);
+    assert_eq!(known.delete_tenant_records("acme", 3).await.unwrap(), 3);
+    assert_eq!(known.delete_tenant_records("acme", 3).await.unwrap(), 1);
+    assert_eq!(known.delete_tenant_records("acme", 3).await.unwrap(), 0);
+    assert_eq!(known.delete_tenant_records("nobody", 3).await.unwrap(), 0);
+    assert_eq!(known.tenant_records("other", None, 9).await.unwrap().len(), 4);
+
+    for (id, owner) in [("s1", "acme/ada"), ("s2", "acme/ada"), ("s3", "acme/bob")] {
+        let session =
+            Session { id: id.into(), owner: owner.into(), body: "x".into(), version: 1, used_at: at(0) };
+        assert!(store.create_session(session, 9).await.unwrap());
+    }
+    assert_eq!(known.delete_sessions_of("acme/ada", 1).await.unwrap(), 1);
+    assert_eq!(known.delete_sessions_of("acme/ada", 9).await.unwrap(), 1);
+    assert_eq!(known.delete_sessions_of("nobody", 9).await.unwrap(), 0);
+    assert!(store.session("s3").await.unwrap().is_some());
+
+    // A name that is given up can be used again, for something else.
+    known.rename_owner("acme/bob", "erased:1/2").await.unwrap();
+    known.rename_owner("acme/none", "erased:1/3").await.unwrap();
+    known.forget_names().await;
+    assert_eq!(known.owners("acme", "", 9).await.unwrap(), ["acme/ada"]);
+    assert_eq!(store.session("s3").await.unwrap().unwrap().owner, "erased:1/2");
+    let again = make(&store, "acme/bob", "echo", State::Working, 1).await;
+    assert_eq!(store.row_of(again).await.owner, "acme/bob");
+}
+
+fn line(tenant: &str, caller: &str, refused: Option<&str>) -> AuditEntry {
+    AuditEntry {
+        at: at(1),
+        tenant: tenant.into(),
+        caller: caller.into(),
+        from: Some("192.0.2.1".into()),
+        operation: "memory.store".into(),
+        action: Action::Write,
+        kind: Kind::Memory,
+        resource: format!("memory://{caller}"),
+        refused: refused.map(str::to_owned),
+        credential: Some("abc".into()),
+    }
+}
+
+/// Lines of an erased tenant are rewritten in what identifies somebody, and in nothing else; those of others never.
+pub async fn only_identities_of_audit_lines_change(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let (known, tenants) = (store.knowledge(), store.tenants());
+    let (mine, other) = (line("acme", "acme/ada", Some("no")), line("other", "other/bob", None));
+    known.append_audit(vec![mine.clone(), other.clone()]).await.unwrap();
+    let everything = || AuditQuery { limit: 10, ..AuditQuery::default() };
+    let lines = known.audit(&everything()).await.unwrap();
+    let (no, found) = lines.iter().find(|(_, line)| line.tenant == "acme").cloned().unwrap();
+    let (other_no, _) = lines.iter().find(|(_, line)| line.tenant == "other").cloned().unwrap();
+    assert_eq!(found, mine);
+    let mut erased = AuditEntry {
+        tenant: "erased:1".into(),
+        caller: "erased:1/2".into(),
+        from: None,
+        resource: "memory:erased".into(),
+        refused: Some("refused".into()),
+        credential: None,
+        ..mine.clone()
+    };
+    let hostile = vec![(other_no, AuditEntry { caller: "nobody".into(), ..other.clone() })];
+    tenants.rewrite_audit("acme", hostile).await.unwrap();
+    let allowed = AuditEntry { refused: None, ..erased.clone() };
+    tenants.rewrite_audit("acme", vec![(no, allowed)]).await.unwrap_err();
+    assert!(known.audit(&everything()).await.unwrap().contains(&(no, mine)), "nothing has changed");
+    // What is not identity is not written, whatever is asked for.
+    erased.operation = "something.else".into();
+    tenants.rewrite_audit("acme", vec![(no, erased.clone())]).await.unwrap();
+    erased.operation = "memory.store".into();
+    let found = known.audit(&everything()).await.unwrap();
+    assert!(found.contains(&(no, erased)) && found.contains(&(other_no, other)), "{found:?}");
+    let of_acme = AuditQuery { tenant: Some("acme".into()), ..everything() };
+    assert_eq!(known.audit(&of_acme).await.unwrap(), []);
+}

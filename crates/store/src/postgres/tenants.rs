@@ -1,0 +1,184 @@
+//! What the operator does across the owners of a tenant. Owners are `name` in the home tenant and `tenant/name` in
+//! any other, so that a tenant is a range of names.
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    access::HOME_TENANT,
+    clock::Timestamp,
+    knowledge::{AuditEntry, Record},
+    store::{StoreError, TaskNo, TaskRow},
+    tenant_store::{TenantRecord, TenantStore, TenantTasks},
+};
+
+use super::{
+    PostgresStore,
+    knowledge::plain,
+    read::{bytes, number, select_row, task_row},
+};
+
+/// Rows changed in one transaction at most, so that others do not wait long for its locks.
+const CHUNK: usize = 64;
+
+#[async_trait]
+impl TenantStore for PostgresStore {
+    async fn tenant_names(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT t.name FROM (
+               SELECT split_part(o.name, '/', 1) COLLATE \"C\" AS name FROM owner o WHERE strpos(o.name, '/') > 0
+               UNION SELECT o.name COLLATE \"C\" FROM owner o WHERE strpos(o.name, '/') = 0 AND (
+                 EXISTS (SELECT 1 FROM memory_space s WHERE s.tenant = o.no)
+                 OR EXISTS (SELECT 1 FROM record r WHERE r.tenant = o.no))
+               UNION SELECT $3::text COLLATE \"C\") t
+             WHERE t.name > $1 ORDER BY t.name LIMIT $2";
+        let rows = self.pool.read(sql, &[&after, &whole(limit), &HOME_TENANT]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn owners(&self, tenant: &str, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let (within, tenant) = within(Some(tenant));
+        let sql = format!(
+            "SELECT o.name FROM (SELECT no, name COLLATE \"C\" AS name FROM owner) o
+             WHERE {within} AND o.name > $2 AND (strpos(o.name, '/') > 0
+               OR EXISTS (SELECT 1 FROM tally x WHERE x.tenant = o.no)
+               OR EXISTS (SELECT 1 FROM session x WHERE x.tenant = o.no))
+             ORDER BY o.name LIMIT $3"
+        );
+        let rows = self.pool.read(&sql, &[&tenant, &after, &whole(limit)]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn tenant_tasks(&self, query: &TenantTasks) -> Result<Vec<TaskRow>, StoreError> {
+        let (within, tenant) = within(query.tenant.as_deref());
+        let live = query.live || query.state.is_some_and(|state| !state.is_terminal());
+        let when =
+            |given: bool, condition: &'static str, unused: &'static str| if given { condition } else { unused };
+        let sql = format!(
+            "{} WHERE {} AND {} AND {} AND {} AND {} AND {} ORDER BY t.status_at DESC, t.no DESC LIMIT $7",
+            select_row!("task t", ""),
+            within.replace("o.name", "o.name COLLATE \"C\""),
+            when(live, "t.state < 4", "true"),
+            when(query.owner.is_some(), "o.name = $2", "$2::text IS NULL"),
+            when(query.state.is_some(), "t.state = $3", "$3::smallint IS NULL"),
+            when(query.agent.is_some(), "a.name = $4", "$4::text IS NULL"),
+            when(
+                query.after.is_some(),
+                "(t.status_at, t.no) < ($5, $6)",
+                "$5::bigint IS NULL AND $6::bigint IS NULL"
+            ),
+        );
+        let state = query.state.map(|state| i16::from(state.code()));
+        let after = query.after.map(|after| (after.status_at.0, after.no.0)).unzip();
+        let limit = whole(query.limit);
+        let rows = self
+            .pool
+            .read(&sql, &[&tenant, &query.owner, &state, &query.agent, &after.0, &after.1, &limit])
+            .await?;
+        rows.iter().map(task_row).collect()
+    }
+
+    async fn delete_tasks(&self, tasks: &[TaskNo]) -> Result<u64, StoreError> {
+        let mut deleted = 0;
+        for chunk in tasks.chunks(CHUNK) {
+            let numbers: Vec<i64> = chunk.iter().map(|task| task.0).collect();
+            let rows = self.pool.run("SELECT delete_tasks($1)", &[&numbers]).await?;
+            deleted += rows.first().map_or(0, |row| number(row, 0));
+        }
+        Ok(deleted)
+    }
+
+    async fn delete_sessions_of(&self, owner: &str, limit: usize) -> Result<u64, StoreError> {
+        let sql = "WITH gone AS (DELETE FROM session s WHERE s.id IN (
+               SELECT x.id FROM session x WHERE x.tenant = (SELECT o.no FROM owner o WHERE o.name = $1) LIMIT $2)
+             RETURNING 1) SELECT count(*) FROM gone";
+        let rows = self.pool.run(sql, &[&owner, &whole(limit)]).await?;
+        Ok(rows.first().map_or(0, |row| number(row, 0)))
+    }
+
+    async fn tenant_records(
+        &self,
+        tenant: &str,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<TenantRecord>, StoreError> {
+        let (kind, id) = after.unwrap_or_default();
+        let sql = "SELECT r.kind, r.id, r.body, r.version, r.updated_at, r.expires_at
+             FROM owner o JOIN record r ON r.tenant = o.no
+             WHERE o.name = $1 AND (r.kind, r.id) > ($2, $3) ORDER BY r.kind, r.id LIMIT $4";
+        let rows = self.pool.read(sql, &[&tenant, &kind, &id, &whole(limit)]).await?;
+        Ok(rows
+            .iter()
+            .map(|row| TenantRecord {
+                kind: row.get(0),
+                record: Record {
+                    id: row.get(1),
+                    body: bytes(row, 2),
+                    version: number(row, 3),
+                    updated_at: Timestamp(row.get(4)),
+                },
+                expires_at: row.get::<_, Option<i64>>(5).map(Timestamp),
+            })
+            .collect())
+    }
+
+    async fn delete_tenant_records(&self, tenant: &str, limit: usize) -> Result<u64, StoreError> {
+        let sql = "WITH picked AS (
+               SELECT r.tenant, r.kind, r.id FROM record r
+               WHERE r.tenant = (SELECT o.no FROM owner o WHERE o.name = $1) LIMIT $2
+             ), gone AS (
+               DELETE FROM record r USING picked p WHERE r.tenant = p.tenant AND r.kind = p.kind AND r.id = p.id
+               RETURNING 1
+             ) SELECT count(*) FROM gone";
+        let rows = self.pool.run(sql, &[&tenant, &whole(limit)]).await?;
+        Ok(rows.first().map_or(0, |row| number(row, 0)))
+    }
+
+    async fn rewrite_audit(&self, tenant: &str, lines: Vec<(u64, AuditEntry)>) -> Result<(), StoreError> {
+        let numbers: Vec<i64> = lines.iter().map(|(no, _)| i64::try_from(*no).unwrap_or(i64::MAX)).collect();
+        let texts =
+            |of: fn(&AuditEntry) -> &str| lines.iter().map(|(_, line)| plain(of(line))).collect::<Vec<_>>();
+        let maybe = |of: fn(&AuditEntry) -> Option<&str>| {
+            lines.iter().map(|(_, line)| of(line).map(plain)).collect::<Vec<_>>()
+        };
+        self.pool
+            .run(
+                "SELECT rewrite_audit($1, $2, $3, $4, $5, $6, $7, $8)",
+                &[
+                    &tenant,
+                    &numbers,
+                    &texts(|line| &line.tenant),
+                    &texts(|line| &line.caller),
+                    &maybe(|line| line.from.as_deref()),
+                    &texts(|line| &line.resource),
+                    &maybe(|line| line.refused.as_deref()),
+                    &maybe(|line| line.credential.as_deref()),
+                ],
+            )
+            .await
+            .map(drop)
+    }
+
+    async fn rename_owner(&self, owner: &str, name: &str) -> Result<(), StoreError> {
+        let sql = "UPDATE owner SET name = $2 WHERE name = $1
+             AND NOT EXISTS (SELECT 1 FROM owner x WHERE x.name = $2)";
+        self.pool.run(sql, &[&owner, &name]).await?;
+        self.names.forget();
+        Ok(())
+    }
+
+    async fn forget_names(&self) {
+        self.names.forget();
+    }
+}
+
+fn whole(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A condition on `o.name`, ordered by bytes, that holds for the owners of a tenant; its parameter is $1.
+fn within(tenant: Option<&str>) -> (&'static str, String) {
+    match tenant {
+        None => ("$1::text IS NOT NULL", String::new()),
+        Some(HOME_TENANT) => ("strpos(o.name, '/') = 0 AND $1::text IS NOT NULL", String::new()),
+        // '0' comes right after '/'.
+        Some(tenant) => ("o.name > $1::text || '/' AND o.name < $1::text || '0'", tenant.to_owned()),
+    }
+}

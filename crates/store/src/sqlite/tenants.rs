@@ -1,0 +1,260 @@
+//! What the operator does across the owners of a tenant. Owners are `name` in the home tenant and `tenant/name` in
+//! any other, so that a tenant is a range of names.
+
+use async_trait::async_trait;
+use nuncio_engine::{
+    access::HOME_TENANT,
+    clock::Timestamp,
+    knowledge::{AuditEntry, Record},
+    store::{StoreError, TaskNo, TaskRow},
+    task::State,
+    tenant_store::{TenantRecord, TenantStore, TenantTasks},
+};
+use rusqlite::{Connection, Result, params};
+
+use super::{
+    SqliteStore, expire,
+    names::Names,
+    read::{self, bytes, number},
+    session::Session,
+};
+
+/// Rows changed in one job at most, so that commits in the same batch do not wait long.
+const CHUNK: usize = 64;
+
+#[async_trait]
+impl TenantStore for SqliteStore {
+    async fn tenant_names(&self, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let after = after.to_owned();
+        self.scan(move |conn, _| tenant_names(conn, &after, limit)).await
+    }
+
+    async fn owners(&self, tenant: &str, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let (tenant, after) = (tenant.to_owned(), after.to_owned());
+        self.scan(move |conn, _| owners(conn, &tenant, &after, limit)).await
+    }
+
+    async fn tenant_tasks(&self, query: &TenantTasks) -> Result<Vec<TaskRow>, StoreError> {
+        let query = query.clone();
+        self.scan(move |conn, names| tasks(conn, names, &query)).await
+    }
+
+    async fn delete_tasks(&self, tasks: &[TaskNo]) -> Result<u64, StoreError> {
+        let mut deleted = 0;
+        for chunk in tasks.chunks(CHUNK) {
+            let chunk = chunk.to_vec();
+            deleted += self
+                .writer
+                .write(0, move |session| {
+                    let mut deleted = 0;
+                    for TaskNo(no) in &chunk {
+                        deleted += u64::from(expire::delete_whole(session, *no)?);
+                    }
+                    Ok(deleted)
+                })
+                .await?;
+        }
+        Ok(deleted)
+    }
+
+    async fn delete_sessions_of(&self, owner: &str, limit: usize) -> Result<u64, StoreError> {
+        let owner = owner.to_owned();
+        let delete = move |session: &mut Session| {
+            let Session { conn, names, .. } = session;
+            let Some(owner) = names.find_owner(conn, &owner)? else { return Ok(0) };
+            let sql = "DELETE FROM session WHERE rowid IN (
+                   SELECT rowid FROM session INDEXED BY session_owner WHERE owner = ?1 LIMIT ?2)";
+            Ok(conn.prepare_cached(sql)?.execute(params![owner, whole(limit)])? as u64)
+        };
+        self.writer.write(0, delete).await
+    }
+
+    async fn tenant_records(
+        &self,
+        tenant: &str,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<TenantRecord>, StoreError> {
+        let tenant = tenant.to_owned();
+        let (kind, id) = after.unwrap_or_default();
+        let (kind, id) = (kind.to_owned(), id.to_owned());
+        self.scan(move |conn, names| records(conn, names, &tenant, (&kind, &id), limit)).await
+    }
+
+    async fn delete_tenant_records(&self, tenant: &str, limit: usize) -> Result<u64, StoreError> {
+        let tenant = tenant.to_owned();
+        let delete = move |session: &mut Session| {
+            let Session { conn, names, .. } = session;
+            let Some(owner) = names.find_owner(conn, &tenant)? else { return Ok(0) };
+            let sql = "DELETE FROM record WHERE no IN (SELECT no FROM record WHERE owner = ?1 LIMIT ?2)";
+            Ok(conn.prepare_cached(sql)?.execute(params![owner, whole(limit)])? as u64)
+        };
+        self.writer.write(0, delete).await
+    }
+
+    async fn rewrite_audit(&self, tenant: &str, lines: Vec<(u64, AuditEntry)>) -> Result<(), StoreError> {
+        let tenant = tenant.to_owned();
+        self.writer.write(0, move |session| rewrite_audit(session, &tenant, &lines)).await
+    }
+
+    async fn rename_owner(&self, owner: &str, name: &str) -> Result<(), StoreError> {
+        let (owner, name) = (owner.to_owned(), name.to_owned());
+        let rename = move |session: &mut Session| {
+            let sql = "UPDATE OR IGNORE owner SET name = ?2 WHERE name = ?1";
+            session.conn.prepare_cached(sql)?.execute([&owner, &name])?;
+            session.names = Names::default();
+            Ok(())
+        };
+        self.writer.write(0, rename).await
+    }
+
+    async fn forget_names(&self) {
+        let forget = |session: &mut Session| {
+            session.names = Names::default();
+            Ok(())
+        };
+        // A store that is closed remembers nothing.
+        let _ = self.writer.write(0, forget).await;
+        self.points.forget_names();
+        let scans = std::sync::Arc::clone(&self.scans);
+        let _ = tokio::task::spawn_blocking(move || scans.forget_names()).await;
+    }
+}
+
+fn whole(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn tenant_names(conn: &Connection, after: &str, limit: usize) -> Result<Vec<String>> {
+    conn.prepare_cached(
+        "SELECT tenant FROM (
+           SELECT substr(name, 1, instr(name, '/') - 1) AS tenant FROM owner WHERE instr(name, '/') > 0
+           UNION SELECT name FROM owner WHERE instr(name, '/') = 0 AND (
+             no IN (SELECT owner FROM memory_tenant WHERE spaces > 0) OR no IN (SELECT owner FROM record))
+           UNION SELECT ?3)
+         WHERE tenant > ?1 ORDER BY tenant LIMIT ?2",
+    )?
+    .query_map(params![after, whole(limit), HOME_TENANT], |row| row.get(0))?
+    .collect()
+}
+
+/// A condition on `owner.name` that holds for the owners of a tenant; its parameter is ?1.
+fn within(tenant: Option<&str>) -> (&'static str, String) {
+    match tenant {
+        None => ("?1 IS NOT NULL", String::new()),
+        Some(HOME_TENANT) => ("instr(owner.name, '/') = 0 AND ?1 IS NOT NULL", String::new()),
+        // '0' comes right after '/'.
+        Some(tenant) => ("owner.name > ?1 || '/' AND owner.name < ?1 || '0'", tenant.to_owned()),
+    }
+}
+
+fn owners(conn: &Connection, tenant: &str, after: &str, limit: usize) -> Result<Vec<String>> {
+    let (within, tenant) = within(Some(tenant));
+    conn.prepare_cached(&format!(
+        "SELECT name FROM owner WHERE {within} AND name > ?2
+           AND (instr(name, '/') > 0 OR no IN (SELECT owner FROM tally) OR no IN (SELECT owner FROM session))
+         ORDER BY name LIMIT ?3"
+    ))?
+    .query_map(params![tenant, after, whole(limit)], |row| row.get(0))?
+    .collect()
+}
+
+fn tasks(conn: &Connection, names: &mut Names, query: &TenantTasks) -> Result<Vec<TaskRow>> {
+    let _reading = conn.unchecked_transaction()?;
+    let (within, tenant) = within(query.tenant.as_deref());
+    let live = query.live || query.state.is_some_and(|state| !state.is_terminal());
+    let agent = match &query.agent {
+        None => None,
+        Some(agent) => match names.find_agent(conn, agent)? {
+            None => return Ok(vec![]),
+            found => found,
+        },
+    };
+    let when = |given: bool, condition: &'static str| if given { condition } else { "" };
+    let sql = format!(
+        "SELECT task.no FROM owner CROSS JOIN task INDEXED BY {} ON task.owner = owner.no
+         WHERE {within} {} {} {} {} {} ORDER BY task.status_at DESC, task.no DESC LIMIT ?7",
+        if live { "task_live" } else { "task_list" },
+        when(live, "AND task.state < 4"),
+        when(query.owner.is_some(), "AND owner.name = ?2"),
+        when(query.state.is_some(), "AND task.state = ?3"),
+        when(agent.is_some(), "AND task.agent = ?4"),
+        when(query.after.is_some(), "AND (task.status_at, task.no) < (?5, ?6)"),
+    );
+    let numbers: Vec<i64> = conn
+        .prepare_cached(&sql)?
+        .query_map(
+            params![
+                tenant,
+                query.owner,
+                query.state.map(State::code),
+                agent,
+                query.after.map(|after| after.status_at.0),
+                query.after.map(|after| after.no.0),
+                whole(query.limit)
+            ],
+            |row| row.get(0),
+        )?
+        .collect::<Result<_>>()?;
+    let mut rows = Vec::with_capacity(numbers.len());
+    for no in numbers {
+        rows.extend(read::row_no(conn, names, no)?);
+    }
+    Ok(rows)
+}
+
+fn records(
+    conn: &Connection,
+    names: &mut Names,
+    tenant: &str,
+    after: (&str, &str),
+    limit: usize,
+) -> Result<Vec<TenantRecord>> {
+    let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(vec![]) };
+    conn.prepare_cached(
+        "SELECT kind, id, body, version, updated_at, expires_at FROM record
+         WHERE owner = ?1 AND (kind, id) > (?2, ?3) ORDER BY kind, id LIMIT ?4",
+    )?
+    .query_map(params![owner, after.0, after.1, whole(limit)], |row| {
+        let record = Record {
+            id: row.get(1)?,
+            body: bytes(row, 2)?,
+            version: number(row, 3)?,
+            updated_at: Timestamp(row.get(4)?),
+        };
+        Ok(TenantRecord {
+            kind: row.get(0)?,
+            record,
+            expires_at: row.get::<_, Option<i64>>(5)?.map(Timestamp),
+        })
+    })?
+    .collect()
+}
+
+/// The window is closed again before anything else is done.
+fn rewrite_audit(session: &mut Session, tenant: &str, lines: &[(u64, AuditEntry)]) -> Result<()> {
+    let Session { conn, names, .. } = session;
+    let Some(erased) = names.find_owner(conn, tenant)? else { return Ok(()) };
+    let window = |owner: Option<i64>| {
+        conn.prepare_cached("UPDATE audit_erasure SET owner = ?1")?.execute([owner]).map(drop)
+    };
+    window(Some(erased))?;
+    for (no, line) in lines {
+        let owner = names.owner_no(conn, &line.tenant)?;
+        conn.prepare_cached(
+            "UPDATE audit SET owner = ?3, caller = ?4, origin = ?5, resource = ?6, refused = ?7, credential = ?8
+             WHERE no = ?1 AND owner = ?2",
+        )?
+        .execute(params![
+            i64::try_from(*no).unwrap_or(i64::MAX),
+            erased,
+            owner,
+            line.caller,
+            line.from,
+            line.resource,
+            line.refused,
+            line.credential
+        ])?;
+    }
+    window(None)
+}
