@@ -49,8 +49,9 @@ impl TenantStore for PostgresStore {
     async fn tenant_tasks(&self, query: &TenantTasks) -> Result<Vec<TaskRow>, StoreError> {
         let (within, tenant) = within(query.tenant.as_deref());
         let live = query.live || query.state.is_some_and(|state| !state.is_terminal());
-        let when =
-            |given: bool, condition: &'static str, unused: &'static str| if given { condition } else { unused };
+        let when = |given: bool, condition: &'static str, unused: &'static str| {
+            if given { condition } else { unused }
+        };
         let sql = format!(
             "{} WHERE {} AND {} AND {} AND {} AND {} AND {} ORDER BY t.status_at DESC, t.no DESC LIMIT $7",
             select_row!("task t", ""),

@@ -50,8 +50,7 @@ pub(in crate::postgres) fn plain(text: &str) -> String {
 }
 
 /// What `line` reads, of `audit a` and `owner o`.
-pub(super) const LINE: &str =
-    "a.no, a.at, o.name, a.caller, a.origin, a.operation, a.action, a.kind, a.resource, a.refused, \
+pub(super) const LINE: &str = "a.no, a.at, o.name, a.caller, a.origin, a.operation, a.action, a.kind, a.resource, a.refused, \
      a.credential";
 
 /// Lines, newest first.

@@ -13,7 +13,8 @@ use super::{
 };
 
 /// What `line` reads.
-pub(super) const LINE: &str = "no, at, owner, caller, origin, operation, action, kind, resource, refused, credential";
+pub(super) const LINE: &str =
+    "no, at, owner, caller, origin, operation, action, kind, resource, refused, credential";
 
 /// Appends lines in their order.
 pub(super) fn append(session: &mut Session, entries: &[AuditEntry]) -> Result<()> {
