@@ -16,6 +16,7 @@ pub mod files;
 mod held;
 pub mod input;
 mod live;
+mod load;
 mod memory;
 pub mod metrics;
 mod operation;
@@ -26,6 +27,7 @@ mod resources;
 mod scheduler;
 mod schemas;
 pub mod settings;
+mod speedup;
 mod tools;
 
 use std::{
@@ -92,6 +94,8 @@ pub struct BatchOptions {
     pub operation_output_bytes: usize,
     /// Bytes that the outputs of one batch may have together; what comes later is left out, and said.
     pub batch_output_bytes: usize,
+    /// How long a batch waits for a busy machine; then it begins with one operation at a time.
+    pub load_wait: Duration,
     /// How long a batch may be at work, pauses included.
     pub time_limit: Duration,
     /// How often changes made on other nodes are looked for.
@@ -112,6 +116,7 @@ impl Default for BatchOptions {
             content_bytes: 64 * 1024 * 1024,
             operation_output_bytes: 64 * 1024,
             batch_output_bytes: 16 * 1024 * 1024,
+            load_wait: Duration::from_secs(120),
             time_limit: Duration::from_secs(30 * 24 * 3600),
             poll: Duration::from_secs(3),
             probe: None,
@@ -244,10 +249,10 @@ impl Core {
         self.let_through.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is room for one more batch beside so many of the same tenant; else why not, with what was measured.
-    fn check_load(&self, input: &Input, there: usize) -> Result<(), Error> {
-        let Settings { enabled, resource_monitoring, thresholds, optimization_strategies, .. } =
-            self.settings();
+    /// Whether there is room for one more batch beside so many of the same tenant; else why not. A busy machine is no
+    /// reason: it delays (`load.rs`).
+    fn check_queue(&self, input: &Input, there: usize) -> Result<(), Error> {
+        let Settings { enabled, thresholds, optimization_strategies, .. } = self.settings();
         let later = |why: String| Err(Error::Busy { why, retry_after: Duration::from_secs(5) });
         if !enabled {
             return Err(Error::Invalid(
@@ -259,20 +264,6 @@ impl Core {
                 "strategy: {} is not among the optimizationStrategies of the settings",
                 input.strategy.name()
             )));
-        }
-        if resource_monitoring {
-            for (what, field, measured, threshold) in [
-                ("memory", "memoryUsage", self.probe.memory(), thresholds.memory_usage),
-                ("the processors' time", "cpuUsage", self.probe.cpu(), thresholds.cpu_usage),
-            ] {
-                if let Some(share) = measured.filter(|share| *share > threshold) {
-                    return later(format!(
-                        "no batch is taken: {:.1} % of {what} is in use, and the threshold {field} is {:.1} %",
-                        share * 100.0,
-                        threshold * 100.0
-                    ));
-                }
-            }
         }
         match there as u64 >= thresholds.queue_size {
             true => later(format!(
@@ -340,7 +331,10 @@ async fn watch(core: Arc<Core>, engine: Engine) {
     loop {
         tokio::select! {
             () = async { drop(closing.wait_for(|closing| *closing).await) } => return,
-            _ = sampled.tick() => core.probe.sample(),
+            _ = sampled.tick() => {
+                core.probe.sample();
+                core.follow_load();
+            }
             _ = looked.tick() => look(&core, &engine).await,
         }
     }

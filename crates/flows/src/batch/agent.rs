@@ -14,13 +14,14 @@ use super::{
     AGENT, Core, METRICS_URI, NAME, QUEUE_URI, content,
     content::Cut,
     control,
-    dispatch::{Dispatch, sample},
+    dispatch::Dispatch,
     input::{Input, Operation, Strategy, check_patterns},
     live::{Finished, Live},
     operation::{Common, Failure, files_dir},
     patience::{patiently, shortly},
     report::{Joined, Report},
     schemas,
+    speedup::{self, Calibrations},
 };
 
 /// The artifact that tells what a batch came to.
@@ -79,6 +80,7 @@ impl Agent for BatchAgent {
             compressed: content::Compressed::default(),
         });
         let tenant = common.caller.tenant().to_owned();
+        core.wait_for_load(&cx, &common.engine, &tenant).await?;
         let ended = self.work(&cx, &common, operations, &tenant).await;
         if ended.is_err() {
             // Not measured, and not in the queue any more. A run that is handed back is dropped before this.
@@ -108,7 +110,9 @@ impl BatchAgent {
             };
         }
         let live = &self.core.enter(cx, common, tenant, operations.into()).await?;
-        let dispatched = Dispatch::new(cx, &self.core, common, live).run().await;
+        let calibrations = speedup::calibrations(&common.engine, tenant).await;
+        let calibrations = calibrations.map_or_else(|_| Calibrations::default(), |(known, _)| known);
+        let dispatched = Dispatch::new(cx, &self.core, common, live).run(&calibrations).await;
         let (status, otherwise) = match &dispatched {
             Ok(()) if live.is_stopped() => ("failed", "the batch stopped"),
             Ok(()) => ("completed", "the batch ended"),
@@ -130,15 +134,10 @@ impl BatchAgent {
         };
         content::tidy(common, &live.operations).await;
         let joined = joined.map_err(|failure| AgentError::Failed(failure.why))?;
-        let sample = sample(&live.operations, input.sequential_sample);
-        let report = Report::new(&common.batch, status, input, &live.operations, &finished, &sample, joined);
-        let said = format!(
-            "{} of {} operations succeeded, {} failed, {} skipped.",
-            report.total - report.failed - report.skipped,
-            report.total,
-            report.failed,
-            report.skipped
-        );
+        let (operations, now) = (&live.operations, common.engine.clock().now());
+        let report =
+            Report::new(&common.batch, status, input, operations, &finished, &calibrations, joined, now);
+        let said = report.counts.to_string();
         if canceled {
             control::remove(&common.engine, tenant, cx.task_id()).await;
             cx.artifact(result(report.value)).await?;
@@ -226,27 +225,16 @@ impl Core {
         }
         // Within this process, no two count the same queue.
         let _alone = self.admitting.lock().await;
-        let there = patiently(cx, || control::list(engine, Some(caller.tenant()))).await?;
-        // A step that was cut has made its record already.
-        let others = there.iter().filter(|(id, _)| *id != cx.task_id()).count();
-        if let Err(refused) = self.check_load(input, others) {
+        let (tenant, id) = (caller.tenant(), cx.task_id());
+        // The tool has taken it already, or this step was cut after its record was made.
+        if patiently(cx, || control::read(engine, tenant, id)).await?.is_some() {
+            return Ok(Ok(()));
+        }
+        let there = patiently(cx, || control::list(engine, Some(tenant))).await?;
+        if let Err(refused) = self.check_queue(input, there.len()) {
             return Ok(Err(refused.to_string()));
         }
-        let mut types = std::collections::BTreeMap::new();
-        for operation in operations {
-            *types.entry(operation.r#type.to_owned()).or_default() += 1;
-        }
-        let control = control::Control {
-            owner: caller.owner().into(),
-            kind: input.kind().into(),
-            strategy: input.strategy,
-            priority: input.priority,
-            taken_at: engine.clock().now(),
-            began_at: None,
-            paused: false,
-            types,
-        };
-        let (tenant, id) = (caller.tenant(), cx.task_id());
+        let control = control::Control::new(caller.owner(), input, operations, engine.clock().now());
         patiently(cx, || control::make(engine, tenant, id, &control)).await?;
         engine.changed(caller.tenant(), QUEUE_URI);
         Ok(Ok(()))

@@ -14,7 +14,12 @@ use nuncio_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{input::Strategy, metrics, scheduler::Priority, settings};
+use super::{
+    input::{Input, Operation, Strategy},
+    metrics,
+    scheduler::Priority,
+    settings, speedup,
+};
 
 const KIND: &str = "batch.control";
 /// How often a change is tried against others.
@@ -33,6 +38,34 @@ pub(crate) struct Control {
     pub(crate) paused: bool,
     /// How many operations of each type it has; empty until that is known.
     pub(crate) types: BTreeMap<String, u64>,
+    /// Operations of this batch that may run at once, where that is less than the cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) own_cap: Option<usize>,
+    /// Why it does not begin yet: the machine is busier than a threshold says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waiting: Option<String>,
+}
+
+impl Control {
+    /// The record of a batch that is taken now.
+    pub(crate) fn new(owner: &str, input: &Input, operations: &[Operation], now: Timestamp) -> Self {
+        let mut types = BTreeMap::new();
+        for operation in operations {
+            *types.entry(operation.r#type.to_owned()).or_default() += 1;
+        }
+        Self {
+            owner: owner.into(),
+            kind: input.kind().into(),
+            strategy: input.strategy,
+            priority: input.priority,
+            taken_at: now,
+            began_at: None,
+            paused: false,
+            types,
+            own_cap: input.max_concurrency,
+            waiting: None,
+        }
+    }
 }
 
 fn key(tenant: &str, id: TaskId) -> RecordKey {
@@ -100,8 +133,11 @@ pub(crate) async fn settle(
         let Some((_, version)) = read(engine, tenant, id).await? else { return Ok(()) };
         let now = engine.clock().now();
         let done = write(key(tenant, id), None, Expect::Version(version), now);
-        let totals = metrics::added(engine, tenant, batch).await?;
-        match engine.store().knowledge().write_records(vec![done, totals]).await {
+        let mut writes = vec![done, metrics::added(engine, tenant, batch).await?];
+        if !batch.calibrations.is_empty() {
+            writes.push(speedup::added(engine, tenant, &batch.calibrations).await?);
+        }
+        match engine.store().knowledge().write_records(writes).await {
             Ok(_) => return Ok(()),
             Err(RecordError::Moved { .. }) => {}
             Err(RecordError::Store(error)) => return Err(error.into()),

@@ -6,8 +6,11 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap},
-    sync::{Arc, Mutex, PoisonError},
+    collections::BinaryHeap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,6 +24,7 @@ use super::{
     live::{Attempt, Engaged, Finished, Live},
     operation::{Common, Failure, perform},
     scheduler::Priority,
+    speedup::{self, Calibrations, SAMPLE_TIME, Sampled},
 };
 
 /// Operations beyond those engaged that may exist: their results are being written, they wait for another try, or for
@@ -43,6 +47,8 @@ pub(crate) struct Dispatch<'a> {
     pub(crate) common: &'a Arc<Common>,
     pub(crate) live: &'a Arc<Live>,
     pub(crate) stop_on_failure: bool,
+    /// Whether nothing but the sequential sample may run.
+    sampling: AtomicBool,
     board: Mutex<Board>,
 }
 
@@ -82,21 +88,32 @@ impl<'a> Dispatch<'a> {
             skipped: 0,
         };
         let stop_on_failure = common.input.stop_on_failure;
-        Self { cx, core, common, live, stop_on_failure, board: Mutex::new(board) }
+        let sampling = AtomicBool::new(false);
+        Self { cx, core, common, live, stop_on_failure, sampling, board: Mutex::new(board) }
     }
 
     /// Does all operations: first a sample one after another, then the rest.
-    pub(crate) async fn run(&self) -> Result<(), AgentError> {
-        let sample = sample(&self.live.operations, self.common.input.sequential_sample);
+    pub(crate) async fn run(&self, calibrations: &Calibrations) -> Result<(), AgentError> {
+        let (input, now) = (&self.common.input, self.common.engine.clock().now());
+        let at_once = (*self.core.scheduler.cap().borrow()).min(input.max_concurrency.unwrap_or(usize::MAX));
+        let sample = speedup::sample(&self.live.operations, input, at_once, calibrations, now);
+        let mut flying: Flying<'_> = FuturesUnordered::new();
         if !sample.is_empty() {
             for n in &sample {
                 self.board().ready.push((Priority::High, Reverse(*n)));
             }
-            self.phase(Some(1)).await?;
+            self.sampling.store(true, Ordering::Release);
+            let until = input.sequential_sample.is_none().then(|| tokio::time::Instant::now() + SAMPLE_TIME);
+            self.phase(&mut flying, Some(1), until).await?;
+            self.sampling.store(false, Ordering::Release);
             self.live.seat.next_phase();
         }
         {
             let mut board = self.board();
+            // What is left of a sample that was given up has its own priority again.
+            for (_, Reverse(n)) in std::mem::take(&mut board.ready) {
+                board.ready.push((self.live.operations[n].priority, Reverse(n)));
+            }
             for (n, operation) in self.live.operations.iter().enumerate() {
                 if operation.needs.is_empty() && !sample.contains(&n) {
                     board.ready.push((operation.priority, Reverse(n)));
@@ -106,13 +123,25 @@ impl<'a> Dispatch<'a> {
                 board.ready.push((self.live.operations[n].priority, Reverse(n)));
             }
         }
-        self.phase(None).await
+        self.phase(&mut flying, None, None).await
     }
 
-    async fn phase(&self, at_most: Option<usize>) -> Result<(), AgentError> {
+    /// Does what is ready, and what that sets free, until all of it is done or the time is over.
+    async fn phase<'f>(
+        &'f self,
+        flying: &mut Flying<'f>,
+        at_most: Option<usize>,
+        until: Option<tokio::time::Instant>,
+    ) -> Result<(), AgentError> {
         let sampling = at_most.is_some();
         let mut cap = self.core.scheduler.cap();
-        let mut flying: Flying<'_> = FuturesUnordered::new();
+        let time_is_over = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut time_is_over = std::pin::pin!(time_is_over);
         loop {
             let cap_now = *cap.borrow_and_update();
             let own = self.common.input.max_concurrency.unwrap_or(usize::MAX);
@@ -128,6 +157,7 @@ impl<'a> Dispatch<'a> {
                 biased;
                 () = self.cx.canceled() => return Err(AgentError::Canceled),
                 Some((n, result)) = flying.next() => self.finish(n, result, sampling).await?,
+                () = &mut time_is_over => return Ok(()),
                 () = self.live.stirred.notified() => {}
                 _ = cap.changed() => {}
             }
@@ -186,10 +216,16 @@ impl<'a> Dispatch<'a> {
                     self.note_begun();
                 }
                 let (beside, clock) = (live.seat.running() as u64, common.engine.clock());
+                let mark = live.seat.alone();
                 let started = clock.now();
                 let result = perform(common, operation, number, branch, &step, &mut held).await?;
                 let ms = milliseconds(held.worked());
                 let worked = milliseconds(live.seat.worked());
+                let sampled = alone.then(|| match self.sampling.load(Ordering::Acquire) {
+                    false => Sampled::Overrun,
+                    true if live.seat.was_alone(mark) => Sampled::Alone,
+                    true => Sampled::Beside,
+                });
                 if self.stop_on_failure
                     && result.as_ref().is_err_and(|failure| is_last(failure, operation, number))
                 {
@@ -199,7 +235,7 @@ impl<'a> Dispatch<'a> {
                 drop(held);
                 self.core.meter.note(&live.tenant, operation.r#type, ms, clock.now());
                 let result = result.map(|done| live.keep(done));
-                Ok(Attempt { run: live.run.0, worked, started, ms, beside, result })
+                Ok(Attempt { run: live.run.0, worked, started, ms, beside, result, sampled })
             })
             .await
     }
@@ -329,12 +365,6 @@ impl Board {
         }
         Some((*done, text))
     }
-}
-
-/// The first operations that need nothing.
-pub(crate) fn sample(operations: &[Operation], count: usize) -> BTreeSet<usize> {
-    let free = operations.iter().enumerate().filter(|(_, operation)| operation.needs.is_empty());
-    free.map(|(n, _)| n).take(count).collect()
 }
 
 /// Whether there is no other try after this one.

@@ -71,8 +71,9 @@ pub(crate) struct Input {
     pub(crate) priority: Priority,
     #[serde(default)]
     pub(crate) max_concurrency: Option<usize>,
+    /// `None`: a small one, where it is worth it.
     #[serde(default)]
-    pub(crate) sequential_sample: usize,
+    pub(crate) sequential_sample: Option<usize>,
     #[serde(default)]
     pub(crate) stop_on_failure: bool,
     #[serde(default)]

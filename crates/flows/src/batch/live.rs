@@ -18,6 +18,7 @@ use super::{
     metrics::rounded,
     operation::{Done, Failure},
     scheduler::{Place, Priority, Seat},
+    speedup::Sampled,
 };
 use crate::resource::iso;
 
@@ -33,6 +34,9 @@ pub(crate) struct Attempt {
     /// How many operations of the batch ran when it began, itself included.
     pub(crate) beside: u64,
     pub(crate) result: Result<Done, Failure>,
+    /// Set for what began as part of the sequential sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sampled: Option<Sampled>,
 }
 
 /// What became of an operation.

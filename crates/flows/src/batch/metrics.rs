@@ -1,7 +1,7 @@
 //! What was measured: totals per tenant, kept in the store; and what this node did in the last minute.
 //!
-//! A batch's speed-up is the sum of its operations' times over the time it was at work. Nothing here is estimated
-//! but what says so, and what was not measured is null.
+//! A batch's speed-up comes from operations that ran alone (`speedup.rs`). Nothing here is estimated but what says so,
+//! and what was not measured is null.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -16,7 +16,10 @@ use nuncio_engine::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::input::Strategy;
+use super::{
+    input::Strategy,
+    speedup::{Calibration, Calibrations},
+};
 use crate::resource::iso;
 
 const KIND: &str = "batch.totals";
@@ -32,6 +35,9 @@ pub(crate) struct Measured {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) bytes: Option<(u64, u64)>,
+    /// What operations took that ran alone.
+    #[serde(default)]
+    pub(crate) calibrations: Vec<(String, Calibration)>,
 }
 
 /// What all batches of a tenant came to.
@@ -43,17 +49,32 @@ pub(crate) struct Totals {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Sum {
     batches: u64,
+    /// What was called a speed-up and was a concurrency: read back, and no longer shown.
     speedups: u64,
     speedup_sum: f64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    measured_speedups: u64,
+    #[serde(default, skip_serializing_if = "is_none")]
+    measured_speedup_sum: f64,
     succeeded: u64,
     failed: u64,
     bytes_before: u64,
     bytes_after: u64,
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn is_none(sum: &f64) -> bool {
+    *sum == 0.0
+}
+
 impl Sum {
     fn add(&mut self, other: &Self) {
         self.batches += other.batches;
+        self.measured_speedups += other.measured_speedups;
+        self.measured_speedup_sum += other.measured_speedup_sum;
         self.speedups += other.speedups;
         self.speedup_sum += other.speedup_sum;
         self.succeeded += other.succeeded;
@@ -63,7 +84,8 @@ impl Sum {
     }
 
     fn speedup(&self) -> Option<f64> {
-        (self.speedups > 0).then(|| rounded(self.speedup_sum / self.speedups as f64))
+        (self.measured_speedups > 0)
+            .then(|| rounded(self.measured_speedup_sum / self.measured_speedups as f64))
     }
 
     fn reduction(&self) -> Option<f64> {
@@ -96,8 +118,10 @@ impl Totals {
         let (before, after) = batch.bytes.unwrap_or_default();
         self.strategies.entry(batch.strategy).or_default().add(&Sum {
             batches: 1,
-            speedups: u64::from(batch.speedup.is_some()),
-            speedup_sum: batch.speedup.unwrap_or_default(),
+            speedups: 0,
+            speedup_sum: 0.0,
+            measured_speedups: u64::from(batch.speedup.is_some()),
+            measured_speedup_sum: batch.speedup.unwrap_or_default(),
             succeeded: batch.succeeded,
             failed: batch.failed,
             bytes_before: before,
@@ -106,7 +130,7 @@ impl Totals {
     }
 
     /// In the shape of `batchtools://metrics/performance`.
-    pub(crate) fn shown(&self, enabled: bool, now: Timestamp) -> Value {
+    pub(crate) fn shown(&self, enabled: bool, calibrations: &Calibrations, now: Timestamp) -> Value {
         let mut all = Sum::default();
         self.strategies.values().for_each(|sum| all.add(sum));
         let mut by_type = json!({});
@@ -133,6 +157,7 @@ impl Totals {
                 "memoryReduction": all.reduction(),
             },
             "byType": by_type,
+            "calibration": calibrations.shown(now),
             "timestamp": iso(now),
         })
     }
@@ -226,20 +251,22 @@ impl Meter {
         (Some(rounded(count as f64 / span as f64)), Some(rounded(ms / count as f64)))
     }
 
-    /// How long operations of these types will take, so many at a time; `None` where one of them was never done
-    /// here.
+    /// How long operations of these types will take, so many at a time: no less than one of the slowest type. `None`
+    /// where one of them was never done here.
     pub(crate) fn estimate<'a>(
         &self,
         remaining: impl IntoIterator<Item = (&'a str, u64)>,
         at_once: usize,
     ) -> Option<f64> {
         let seen = self.lock();
-        let mut sum = 0.0;
+        let (mut sum, mut slowest) = (0.0, 0.0_f64);
         for (r#type, count) in remaining.into_iter().filter(|(_, count)| *count > 0) {
             let (measured, ms) = seen.types.get(r#type)?;
-            sum += ms / *measured as f64 * count as f64;
+            let mean = ms / *measured as f64;
+            sum += mean * count as f64;
+            slowest = slowest.max(mean);
         }
-        Some((sum / at_once.max(1) as f64).round())
+        Some((sum / at_once.max(1) as f64).max(slowest).round())
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
@@ -253,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_null() {
-        let shown = Totals::default().shown(true, Timestamp(0));
+        let shown = Totals::default().shown(true, &Calibrations::default(), Timestamp(0));
         assert_eq!(shown["overall"]["averageSpeedup"], Value::Null);
         assert_eq!(shown["overall"]["memoryReduction"], Value::Null);
         assert_eq!(shown["byType"]["concurrent_processing"]["successRate"], Value::Null);
@@ -273,12 +300,13 @@ mod tests {
             succeeded,
             failed,
             bytes,
+            calibrations: vec![],
         };
         totals.add(&batch(Strategy::ConcurrentProcessing, Some(4.0), 9, 1, None));
         totals.add(&batch(Strategy::ConcurrentProcessing, Some(2.0), 10, 0, None));
         totals.add(&batch(Strategy::ConcurrentProcessing, None, 0, 0, None));
         totals.add(&batch(Strategy::ResourceOptimization, Some(3.0), 1, 0, Some((1_000, 250))));
-        let shown = totals.shown(true, Timestamp(0));
+        let shown = totals.shown(true, &Calibrations::default(), Timestamp(0));
         let concurrent = &shown["byType"]["concurrent_processing"];
         assert_eq!(
             (concurrent["count"].as_u64(), concurrent["averageSpeedup"].as_f64()),
@@ -288,6 +316,16 @@ mod tests {
         assert_eq!(shown["byType"]["resource_optimization"]["memoryReduction"].as_f64(), Some(0.75));
         assert_eq!(shown["overall"]["averageSpeedup"].as_f64(), Some(3.0));
         assert_eq!(shown["overall"]["optimizationsApplied"].as_u64(), Some(4));
+    }
+
+    #[test]
+    fn what_was_once_called_a_speed_up_is_read_back_and_not_shown() {
+        let old = r#"{"strategies":{"concurrent_processing":{"batches":2,"speedups":2,"speedup_sum":9.6,"succeeded":80,"failed":0,"bytes_before":0,"bytes_after":0}}}"#;
+        let totals: Totals = serde_json::from_str(old).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(serde_json::to_string(&totals).unwrap_or_default(), old, "written as it was read");
+        let shown = totals.shown(true, &Calibrations::default(), Timestamp(0));
+        assert_eq!(shown["overall"]["averageSpeedup"], Value::Null);
+        assert_eq!(shown["overall"]["optimizationsApplied"], 2);
     }
 
     #[test]
@@ -304,6 +342,7 @@ mod tests {
         assert_eq!(meter.throughput("a", at(64)).0, Some(0.167), "ten of twenty are out of the window");
         assert_eq!(meter.throughput("a", at(100)), (None, None));
         assert_eq!(meter.estimate([("wait", 10)], 5), Some(60.0));
+        assert_eq!(meter.estimate([("wait", 1)], 5), Some(30.0), "one operation is not done in parts");
         assert_eq!(meter.estimate([("wait", 10), ("files.read", 1)], 5), None);
     }
 }

@@ -1,11 +1,15 @@
 //! What a batch came to, as its artifact tells it.
 //!
 //! Times are measured, not derived: `operationMs` is the sum of all tries, `wallMs` how long the batch was at work.
+//! The one over the other is `concurrency`, how many ran beside each other; what that gained is `speedup`, measured
+//! against operations that ran alone (`speedup.rs`).
 //! A batch that was cut is at work again after the restart; each of its runs counts from its first operation to
 //! the last one that ended in it, so neither the gap nor what was lost with the crash is counted. A pause counts
 //! only as long as something still runs in it. The sequential sample has a watch of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeMap, fmt};
+
+use nuncio_engine::clock::Timestamp;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,15 +18,50 @@ use super::{
     input::{Input, Operation},
     live::{Attempt, Finished},
     metrics::{Measured, reduction, rounded, success_rate},
+    speedup::{self, Calibrations, Speedup, is_sampled},
 };
 
 /// What a batch came to.
 pub(crate) struct Report {
     pub(crate) value: Value,
     pub(crate) measured: Measured,
+    pub(crate) counts: Counts,
+}
+
+/// How many operations of a batch came to what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) total: u64,
+    pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) skipped: u64,
-    pub(crate) total: u64,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { total, succeeded, failed, skipped } = self;
+        write!(f, "{succeeded} of {total} operations succeeded, {failed} failed, {skipped} skipped.")
+    }
+}
+
+impl Counts {
+    /// Reads the sentence back with which a batch ended: a list shows it without reading whole results.
+    pub(crate) fn in_sentence(text: &str) -> Option<Self> {
+        let (before, after) = text.split_once(" operations succeeded, ")?;
+        let mut before = before.rsplit(' ');
+        let (total, of, succeeded) = (before.next()?, before.next()?, before.next()?);
+        let (failed, after) = after.split_once(" failed, ")?;
+        let (skipped, _) = after.split_once(" skipped.")?;
+        (of == "of").then_some(())?;
+        let number = |text: &str| text.parse().ok();
+        let (total, succeeded) = (number(total)?, number(succeeded)?);
+        Some(Self { total, succeeded, failed: number(failed)?, skipped: number(skipped)? })
+    }
+
+    pub(crate) fn shown(&self) -> Value {
+        let Self { total, succeeded, failed, skipped } = self;
+        json!({ "total": total, "succeeded": succeeded, "failed": failed, "skipped": skipped })
+    }
 }
 
 /// What a strategy made of all operations together.
@@ -40,31 +79,21 @@ impl Report {
         input: &Input,
         operations: &[Operation],
         finished: &[Finished],
-        sample: &BTreeSet<usize>,
+        calibrations: &Calibrations,
         joined: Joined,
+        now: Timestamp,
     ) -> Self {
         let succeeded = finished.iter().filter(|one| one.succeeded()).count() as u64;
         let skipped = finished.iter().filter(|one| matches!(one, Finished::Skipped(_))).count() as u64;
         let total = finished.len() as u64;
         let failed = total - succeeded - skipped;
+        let counts = Counts { total, succeeded, failed, skipped };
 
-        let of = |sampled: bool| {
-            let some = finished.iter().enumerate().filter(move |(n, _)| sample.contains(n) == sampled);
-            some.map(|(_, one)| one)
-        };
-        let attempts = || of(false).flat_map(Finished::attempts);
-        let operation_ms: f64 = attempts().map(|attempt| attempt.ms).sum();
-        let wall_ms = worked(attempts());
-        let speedup = wall_ms.map(|wall| rounded(operation_ms / wall));
-        let sequential_ms = worked(of(true).flat_map(Finished::attempts));
-        let tried = |sampled| of(sampled).filter(|one| one.last().is_some()).count() as f64;
-        // The mean time that an operation took the batch: one after another, and beside each other.
-        let against_sample = match (sequential_ms, wall_ms) {
-            (Some(sequential), Some(wall)) if tried(true) > 0.0 && tried(false) > 0.0 => {
-                Some(rounded((sequential / tried(true)) / (wall / tried(false))))
-            }
-            _ => None,
-        };
+        let rest = || finished.iter().filter(|one| !is_sampled(one)).flat_map(Finished::attempts);
+        let operation_ms: f64 = rest().map(|attempt| attempt.ms).sum();
+        let wall_ms = worked(rest());
+        let Speedup { value: speedup, basis, sequential_ms, calibrations } =
+            speedup::measure(input, operations, finished, wall_ms, calibrations, now);
         let peak = finished.iter().flat_map(Finished::attempts).map(|attempt| attempt.beside).max();
         let (before, after) = joined.bytes.unzip();
 
@@ -74,13 +103,14 @@ impl Report {
             "strategy": input.strategy.name(),
             "type": input.kind(),
             "priority": input.priority.name(),
-            "counts": { "total": total, "succeeded": succeeded, "failed": failed, "skipped": skipped },
+            "counts": counts.shown(),
             "metrics": {
                 "wallMs": wall_ms.map(rounded),
                 "operationMs": wall_ms.map(|_| rounded(operation_ms)),
+                "concurrency": wall_ms.map(|wall| rounded(operation_ms / wall)),
                 "speedup": speedup,
+                "speedupBasis": basis,
                 "sequentialMs": sequential_ms.map(rounded),
-                "measuredSpeedup": against_sample,
                 "successRate": success_rate(succeeded, failed),
                 "bytesBefore": before,
                 "bytesAfter": after,
@@ -92,8 +122,9 @@ impl Report {
         if let Some(content) = joined.content {
             value["content"] = content;
         }
-        let measured = Measured { strategy: input.strategy, speedup, succeeded, failed, bytes: joined.bytes };
-        Self { value, measured, failed, skipped, total }
+        let (strategy, bytes) = (input.strategy, joined.bytes);
+        let measured = Measured { strategy, speedup, succeeded, failed, bytes, calibrations };
+        Self { value, measured, counts }
     }
 }
 
@@ -110,66 +141,71 @@ fn worked<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use nuncio_engine::clock::Timestamp;
-
     use super::{
-        super::{BatchOptions, operation::Done},
+        super::{BatchOptions, operation::Done, speedup::Sampled},
         *,
     };
 
-    fn attempt(run: i64, worked: f64, ms: f64) -> Attempt {
+    fn attempt(run: i64, worked: f64, ms: f64, sampled: Option<Sampled>) -> Attempt {
         let result = Ok(Done::of(json!({})));
-        Attempt { run, worked, started: Timestamp(run), ms, beside: 2, result }
+        Attempt { run, worked, started: Timestamp(run), ms, beside: 2, result, sampled }
     }
 
-    fn report(finished: &[Finished], sample: &[usize]) -> Value {
+    fn report(finished: &[Finished]) -> Value {
         let asked: Vec<Value> = (0..finished.len())
             .map(|n| json!({ "id": format!("o{n}"), "type": "wait", "args": { "ms": 1 } }))
             .collect();
         let input = Input::read(&json!({ "operations": asked }), &BatchOptions::default())
             .unwrap_or_else(|why| panic!("{why}"));
         let operations = input.operations(&BatchOptions::default()).unwrap_or_else(|why| panic!("{why}"));
-        let sample = sample.iter().copied().collect();
-        Report::new("b", "completed", &input, &operations, finished, &sample, Joined::default()).value
+        let (known, now) = (Calibrations::default(), Timestamp(0));
+        let joined = Joined::default();
+        Report::new("b", "completed", &input, &operations, finished, &known, joined, now).value
     }
 
     #[test]
     fn the_gap_between_two_runs_is_not_counted() {
         // Two runs, an hour apart, of 100 ms each; four operations of 100 ms.
-        let tried = |run, worked| Finished::Tried(vec![attempt(run, worked, 100.0)]);
+        let tried = |run, worked| Finished::Tried(vec![attempt(run, worked, 100.0, None)]);
         let finished =
             [tried(1_000, 100.0), tried(1_000, 98.0), tried(3_601_000, 99.0), tried(3_601_000, 100.0)];
-        let metrics = &report(&finished, &[])["metrics"];
+        let metrics = &report(&finished)["metrics"];
         assert_eq!(metrics["wallMs"].as_f64(), Some(200.0));
-        assert_eq!(metrics["speedup"].as_f64(), Some(2.0));
+        assert_eq!(metrics["concurrency"].as_f64(), Some(2.0));
         assert_eq!(metrics["peakConcurrency"].as_u64(), Some(2));
-        assert_eq!(metrics["measuredSpeedup"], Value::Null, "no sample was asked for");
+        assert_eq!(metrics["speedup"], Value::Null, "nothing ran alone");
     }
 
     #[test]
     fn a_sample_is_compared_by_what_an_operation_takes() {
         // Two in the sample take 200 ms one after another; four take 100 ms beside each other.
-        let tried = |worked, ms| Finished::Tried(vec![attempt(1, worked, ms)]);
-        let finished = [
-            tried(100.0, 100.0),
-            tried(200.0, 100.0),
-            tried(100.0, 100.0),
-            tried(100.0, 100.0),
-            tried(100.0, 100.0),
-            tried(100.0, 100.0),
-        ];
-        let metrics = &report(&finished, &[0, 1])["metrics"];
+        let tried = |worked, sampled| Finished::Tried(vec![attempt(1, worked, 100.0, sampled)]);
+        let alone = Some(Sampled::Alone);
+        let mut finished = vec![tried(100.0, alone), tried(200.0, alone)];
+        finished.extend((0..4).map(|_| tried(100.0, None)));
+        let metrics = &report(&finished)["metrics"];
         assert_eq!(metrics["sequentialMs"].as_f64(), Some(200.0));
         assert_eq!(metrics["wallMs"].as_f64(), Some(100.0));
-        assert_eq!(metrics["measuredSpeedup"].as_f64(), Some(4.0));
         assert_eq!(metrics["speedup"].as_f64(), Some(4.0));
     }
 
     #[test]
     fn what_was_not_tried_measures_nothing() {
-        let metrics = &report(&[Finished::Skipped("canceled".into())], &[])["metrics"];
-        for name in ["wallMs", "speedup", "successRate", "memoryReduction", "peakConcurrency"] {
+        let metrics = &report(&[Finished::Skipped("canceled".into())])["metrics"];
+        for name in ["wallMs", "concurrency", "speedup", "successRate", "memoryReduction", "peakConcurrency"]
+        {
             assert_eq!(metrics[name], Value::Null, "{name}");
+        }
+    }
+
+    #[test]
+    fn counts_are_read_back_from_the_sentence_that_tells_them() {
+        let counts = Counts { total: 51, succeeded: 40, failed: 1, skipped: 10 };
+        assert_eq!(Counts::in_sentence(&counts.to_string()), Some(counts));
+        let stopped = format!("The batch stopped after a failure: {counts}");
+        assert_eq!(Counts::in_sentence(&stopped), Some(counts));
+        for other in ["", "3 operations succeeded, 1 failed, 1 skipped.", "no batch is taken: 3 wait"] {
+            assert_eq!(Counts::in_sentence(other), None, "{other}");
         }
     }
 }

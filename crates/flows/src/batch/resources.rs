@@ -12,7 +12,7 @@ use nuncio_engine::{
 };
 use serde_json::{Value, json};
 
-use super::{Core, METRICS_URI, NAME, QUEUE_URI, SETTINGS_URI, control, metrics, schemas};
+use super::{Core, METRICS_URI, NAME, QUEUE_URI, SETTINGS_URI, control, metrics, schemas, speedup};
 use crate::resource::{About, CachePolicy, content, iso, profile};
 
 /// One of the three.
@@ -107,8 +107,9 @@ impl Resource for BatchResource {
 impl BatchResource {
     async fn performance(&self, caller: &Caller) -> Result<(Value, Timestamp), HandlerError> {
         let (totals, _, modified) = metrics::totals(&self.engine, caller.tenant()).await?;
+        let (calibrations, _) = speedup::calibrations(&self.engine, caller.tenant()).await?;
         let enabled = self.core.settings().enabled;
-        Ok((totals.shown(enabled, self.engine.clock().now()), modified))
+        Ok((totals.shown(enabled, &calibrations, self.engine.clock().now()), modified))
     }
 }
 
@@ -127,6 +128,13 @@ async fn queue(core: &Core, engine: &Engine, caller: &Caller) -> Result<Value, H
                 "priority": batch.priority.name(),
                 "estimatedDuration": estimate(core, *id, batch, cap),
                 "startTime": batch.began_at.map(iso),
+                "status": match () {
+                    () if batch.paused => "paused",
+                    () if batch.waiting.is_some() => "waiting",
+                    () if batch.began_at.is_some() => "running",
+                    () => "queued",
+                },
+                "waiting": batch.waiting,
             })
         })
         .collect();
@@ -147,6 +155,7 @@ pub(crate) fn estimate(
     batch: &control::Control,
     cap: usize,
 ) -> Option<f64> {
+    let cap = cap.min(batch.own_cap.unwrap_or(usize::MAX));
     if let Some(live) = core.live(id) {
         return core.meter.estimate(live.tally().remaining, cap);
     }

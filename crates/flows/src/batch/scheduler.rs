@@ -225,6 +225,17 @@ impl Seat {
         self.scheduler.lock().batches.get(&self.batch).map_or(0, |entered| entered.running)
     }
 
+    /// A mark that [`Seat::was_alone`] compares with: `Some` where one operation runs in this process.
+    pub(crate) fn alone(&self) -> Option<u64> {
+        let state = self.scheduler.lock();
+        (state.running == 1).then_some(state.given)
+    }
+
+    /// Whether no other operation of this process has begun since the mark was taken.
+    pub(crate) fn was_alone(&self, mark: Option<u64>) -> bool {
+        mark.is_some_and(|given| self.scheduler.lock().given == given)
+    }
+
     /// How long the batch has been at work in this phase.
     pub(crate) fn worked(&self) -> Duration {
         self.scheduler.lock().batches.get(&self.batch).map_or(Duration::ZERO, |e| e.stopwatch.elapsed())

@@ -71,9 +71,22 @@ fn performance() -> Value {
                 }),
                 &strategies(),
             ),
+            "calibration": {
+                "type": "array",
+                "description": "What one operation of a type took alone, as speed-ups are measured against.",
+                "items": closed(
+                    json!({
+                        "type": { "type": "string" },
+                        "sequentialMs": { "type": "number", "minimum": 0 },
+                        "operations": count,
+                        "ageSeconds": count,
+                    }),
+                    &["type", "sequentialMs", "operations", "ageSeconds"],
+                ),
+            },
             "timestamp": { "type": "string", "format": "date-time" },
         }),
-        &["overall", "byType", "timestamp"],
+        &["overall", "byType", "calibration", "timestamp"],
     );
     schema["description"] = json!("What the batches of the tenant came to. Null: not measured.");
     schema
@@ -93,8 +106,13 @@ fn queue() -> Value {
                 "description": "Milliseconds, from how long such operations took here; null where none was measured.",
             },
             "startTime": { "type": ["string", "null"], "description": "When its first operation began." },
+            "status": { "enum": ["queued", "waiting", "running", "paused"] },
+            "waiting": {
+                "type": ["string", "null"],
+                "description": "Why it does not begin yet: the machine is busier than a threshold says.",
+            },
         }),
-        &["id", "type", "priority", "estimatedDuration", "startTime"],
+        &["id", "type", "priority", "estimatedDuration", "startTime", "status", "waiting"],
     );
     closed(
         json!({
@@ -213,7 +231,7 @@ pub(crate) fn batch(options: &BatchOptions) -> Value {
             },
             "sequentialSample": {
                 "type": "integer", "minimum": 0,
-                "description": "So many operations are done one after another first, to compare. Each is done once.",
+                "description": "So many operations are done one after another first, which is what the speed-up is measured against. Each is done once. Not given: a small part of a large batch, for at most a second; 0: none.",
             },
             "stopOnFailure": { "type": "boolean", "description": "Whether nothing more begins after a failure." },
             "process": process,
@@ -244,18 +262,44 @@ fn metrics() -> Value {
     let names = [
         "wallMs",
         "operationMs",
+        "concurrency",
         "speedup",
         "sequentialMs",
-        "measuredSpeedup",
         "successRate",
         "bytesBefore",
         "bytesAfter",
         "memoryReduction",
         "peakConcurrency",
     ];
-    let properties: serde_json::Map<String, Value> =
+    let mut properties: serde_json::Map<String, Value> =
         names.iter().map(|name| ((*name).to_owned(), figure.clone())).collect();
-    closed(Value::Object(properties), &names)
+    properties["speedup"]["description"] = json!(
+        "What the operations take one after another, as measured, over the time that they took together."
+    );
+    properties["concurrency"]["description"] =
+        json!("operationMs over wallMs: how many ran beside each other.");
+    let calibration = closed(
+        json!({
+            "type": { "type": "string" },
+            "operations": { "type": "integer" },
+            "ageSeconds": { "type": "integer" },
+        }),
+        &["type", "operations", "ageSeconds"],
+    );
+    let mut basis = closed(
+        json!({
+            "sampleOperations": { "type": "integer", "minimum": 0 },
+            "sampleShare": share(),
+            "calibrations": { "type": "array", "items": calibration },
+        }),
+        &["sampleOperations", "sampleShare", "calibrations"],
+    );
+    basis["type"] = json!(["object", "null"]);
+    basis["description"] = json!("The operations that ran alone, which the speed-up is measured against.");
+    properties.insert("speedupBasis".into(), basis);
+    let mut required = names.to_vec();
+    required.push("speedupBasis");
+    closed(Value::Object(properties), &required)
 }
 
 fn operation_result() -> Value {
@@ -302,6 +346,10 @@ pub(crate) fn status() -> Value {
     properties["paused"] = json!({ "type": "boolean" });
     properties["done"] = json!({ "type": ["number", "null"] });
     properties["estimatedDuration"] = json!({ "type": ["number", "null"] });
+    properties["waiting"] = json!({
+        "type": ["string", "null"],
+        "description": "Why it does not begin yet: the machine is busier than a threshold says.",
+    });
     properties["message"] = json!({ "type": "string" });
     properties["nextOffset"] = json!({ "type": "integer" });
     closed(properties, &["batchId", "status", "paused", "counts", "metrics", "estimatedDuration"])
@@ -315,8 +363,10 @@ pub(crate) fn submitted() -> Value {
             "status": { "type": "string" },
             "operations": { "type": ["integer", "null"] },
             "uri": { "type": "string" },
+            "waiting": { "type": ["string", "null"], "description": "Why it does not begin yet." },
+            "reason": { "type": "string", "description": "Why it was rejected." },
         }),
-        &["batchId", "status", "operations", "uri"],
+        &["batchId", "status", "operations", "uri", "waiting"],
     )
 }
 
@@ -336,10 +386,12 @@ pub(crate) fn list() -> Value {
             "status": { "type": "string" },
             "done": { "type": ["number", "null"] },
             "total": { "type": ["number", "null"] },
+            "counts": counts(),
+            "waiting": { "type": ["string", "null"] },
             "changed": { "type": "string" },
             "uri": { "type": "string" },
         }),
-        &["batchId", "status", "done", "total", "changed", "uri"],
+        &["batchId", "status", "done", "total", "counts", "waiting", "changed", "uri"],
     );
     let bytes = json!({ "type": ["integer", "null"] });
     closed(

@@ -14,9 +14,12 @@ use serde_json::{Map, Value, json};
 use super::{
     AGENT, Core, QUEUE_URI, SETTINGS_URI,
     agent::RESULT,
-    control,
+    control::{self, Control},
     input::{Input, Strategy, check_patterns},
-    may_configure, metrics, resources, schemas, settings,
+    live::Tally,
+    may_configure, metrics,
+    report::Counts,
+    resources, schemas, settings,
 };
 use crate::resource::iso;
 
@@ -54,7 +57,8 @@ pub(crate) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) -> R
         ToolProfile::new(
             "batch_submit",
             "Begins a batch of operations as a durable task and answers at once with its id. Follow it with \
-             batch_status, or as the task of that id. Refused with the reason where the machine or the queue is too full.",
+             batch_status, or as the task of that id. Refused with the reason where the queue is full; while the machine is \
+             too busy it waits.",
         )
         .input(schemas::batch(&core.options))
         .output(schemas::submitted()),
@@ -142,9 +146,11 @@ impl Desk {
         let operations = input.operations(options).map_err(HandlerError::Invalid)?;
         self.core.load(&self.engine).await;
         self.core.may_run(&self.engine, caller, &input, &operations).map_err(HandlerError::Failed)?;
-        let there = control::list(&self.engine, Some(caller.tenant())).await?.len();
-        self.core.check_load(&input, there)?;
         check_patterns(&input, &operations).await.map_err(HandlerError::Invalid)?;
+        // Within this process no two count the same queue; and what is answered for is in the queue before the answer.
+        let _alone = self.core.admitting.lock().await;
+        let there = control::list(&self.engine, Some(caller.tenant())).await?.len();
+        self.core.check_queue(&input, there)?;
         let count = (input.strategy != Strategy::ParallelContentProcessing).then_some(operations.len());
         // The caller was let through here, and is not asked again by the agent.
         let known = self.core.let_through(&self.engine);
@@ -155,13 +161,34 @@ impl Desk {
         }
         let task = submitted?;
         let id = task.origin.id.to_string();
-        let said = json!({
+        let mut said = json!({
             "batchId": id,
             "status": state_name(task.state),
             "operations": count,
             "uri": format!("a2a://tasks/{id}"),
+            "waiting": null,
         });
-        answered(said, format!("Batch {id} has begun."))
+        if task.state.is_terminal() {
+            let words = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
+            if task.state != State::Rejected {
+                return answered(said, words);
+            }
+            let text = format!("Batch {id} was rejected: {words}");
+            said["reason"] = json!(words);
+            let content = vec![Block::Text(text)];
+            return Ok(Said::Done(ToolOutput { content, structured: Some(said), is_error: true }));
+        }
+        let control = Control::new(caller.owner(), &input, &operations, self.engine.clock().now());
+        control::make(&self.engine, caller.tenant(), task.origin.id, &control).await?;
+        self.engine.changed(caller.tenant(), QUEUE_URI);
+        match self.core.overload() {
+            None => answered(said, format!("Batch {id} has begun.")),
+            Some(why) => {
+                let text = format!("Batch {id} is taken and waits: {why}.");
+                said["waiting"] = json!(why);
+                answered(said, text)
+            }
+        }
     }
 
     async fn status(self, request: Request) -> Answer {
@@ -181,6 +208,7 @@ impl Desk {
                 if let Some(said) = said.as_object_mut() {
                     said.remove("operations");
                 }
+                as_of_now(&mut said["metrics"]);
                 said
             }
             None => json!({ "batchId": id.to_string(), "counts": unknown_counts(&task), "metrics": null }),
@@ -188,6 +216,7 @@ impl Desk {
         said["status"] = json!(state_name(task.state));
         said["paused"] = json!(control.as_ref().is_some_and(|control| control.paused));
         said["estimatedDuration"] = Value::Null;
+        said["waiting"] = json!(control.as_ref().and_then(|control| control.waiting.as_ref()));
         if let Some(words) = task.status_message.as_ref().map(Message::joined_text).filter(|w| !w.is_empty())
         {
             said["message"] = json!(words);
@@ -347,6 +376,7 @@ impl Desk {
             ..List::default()
         };
         let listed = self.engine.list(&request.caller, list).await?;
+        let queue = control::list(&self.engine, Some(request.caller.tenant())).await?;
         let batches: Vec<Value> = listed
             .tasks
             .iter()
@@ -362,6 +392,10 @@ impl Desk {
                     "status": state_name(task.state),
                     "done": done,
                     "total": all,
+                    "counts": self.counts(task),
+                    "waiting": queue.iter().find_map(|(id, control)| {
+                        control.waiting.as_ref().filter(|_| *id == task.origin.id)
+                    }),
                     "changed": iso(task.status_at),
                     "uri": format!("a2a://tasks/{id}"),
                 })
@@ -377,6 +411,18 @@ impl Desk {
             said["nextPageToken"] = json!(token);
         }
         answered(said, text)
+    }
+
+    /// What became of a batch's operations, as far as that is known without reading its result.
+    fn counts(&self, task: &Task) -> Value {
+        if let Some(live) = self.core.live(task.origin.id) {
+            let tally = live.tally();
+            let total = live.operations.len() as u64;
+            let Tally { succeeded, failed, skipped, .. } = tally;
+            return Counts { total, succeeded, failed, skipped }.shown();
+        }
+        let sentence = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
+        Counts::in_sentence(&sentence).map_or_else(|| unknown_counts(task), |counts| counts.shown())
     }
 
     /// The batch that a request names, if it is the caller's own.
@@ -400,6 +446,17 @@ fn result_of(task: &Task) -> Option<&Value> {
     })
 }
 
+/// What a batch of an earlier release called its speed-up was how many ran beside each other.
+fn as_of_now(metrics: &mut Value) {
+    let Some(metrics) = metrics.as_object_mut().filter(|metrics| !metrics.contains_key("concurrency")) else {
+        return;
+    };
+    let measured = metrics.remove("measuredSpeedup").unwrap_or_default();
+    let concurrency = metrics.insert("speedup".into(), measured).unwrap_or_default();
+    metrics.insert("concurrency".into(), concurrency);
+    metrics.insert("speedupBasis".into(), Value::Null);
+}
+
 fn unknown_counts(task: &Task) -> Value {
     let total = task.progress.as_ref().and_then(|(_, progress)| progress.total).map(|total| total as u64);
     json!({ "total": total, "succeeded": null, "failed": null, "skipped": null })
@@ -421,4 +478,21 @@ fn state_name(state: State) -> &'static str {
 fn answered(value: Value, text: String) -> Answer {
     let content = vec![Block::Text(text)];
     Ok(Said::Done(ToolOutput { content, structured: Some(value), is_error: false }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_release_called_a_speed_up_is_shown_as_what_it_was() {
+        let mut metrics = json!({ "wallMs": 10.0, "operationMs": 48.0, "speedup": 4.8, "sequentialMs": null,
+            "measuredSpeedup": null });
+        as_of_now(&mut metrics);
+        let wanted = json!({ "wallMs": 10.0, "operationMs": 48.0, "concurrency": 4.8, "speedup": null,
+            "sequentialMs": null, "speedupBasis": null });
+        assert_eq!(metrics, wanted);
+        as_of_now(&mut metrics);
+        assert_eq!(metrics, wanted, "once");
+    }
 }

@@ -4,6 +4,7 @@ mod asking;
 mod contents;
 mod control;
 mod crash;
+mod figures;
 mod operations;
 mod running;
 mod surface;

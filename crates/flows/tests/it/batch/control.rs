@@ -44,26 +44,10 @@ async fn a_batch_is_paused_resumed_and_canceled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_machine_and_a_full_queue_refuse_with_the_reason() {
+async fn a_full_queue_refuses_with_the_reason() {
     let world = World::new();
     let server = world.serve().await;
     let small = || json!({ "operations": waits(1, 1) });
-    *world.probe.memory.lock().unwrap() = Some(0.91);
-    let why = server.refused("batch_submit", small()).await;
-    assert!(why.contains("91.0 % of memory") && why.contains("memoryUsage is 80.0 %"), "{why}");
-    *world.probe.memory.lock().unwrap() = Some(0.5);
-    *world.probe.cpu.lock().unwrap() = Some(0.95);
-    let why = server.refused("batch_submit", small()).await;
-    assert!(why.contains("95.0 %") && why.contains("cpuUsage"), "{why}");
-    server.call("batch_configure", json!({ "resourceMonitoring": false })).await;
-    server.run(small()).await;
-    server
-        .call("batch_configure", json!({ "resourceMonitoring": true, "thresholds": { "cpuUsage": 1.0 } }))
-        .await;
-    server.run(small()).await;
-    *world.probe.cpu.lock().unwrap() = None;
-    server.run(small()).await;
-
     server.call("batch_configure", json!({ "thresholds": { "queueSize": 1 } })).await;
     let long = server.submit(json!({ "operations": waits(1, 30_000) })).await;
     server.when(&long, "it is taken", |status| status.get("type").is_some()).await;

@@ -43,7 +43,7 @@ fn what_was_finished_before_a_crash_is_not_done_again() {
     assert!(times.values().all(|count| *count <= 2), "{times:?}");
     let metrics = &ended["metrics"];
     assert!(
-        metrics["wallMs"].as_f64().unwrap() > 0.0 && metrics["speedup"].as_f64().unwrap() <= 5.01,
+        metrics["wallMs"].as_f64().unwrap() > 0.0 && metrics["concurrency"].as_f64().unwrap() <= 5.01,
         "{metrics}"
     );
 

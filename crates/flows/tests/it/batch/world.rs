@@ -88,6 +88,28 @@ impl Agent for Gauge {
     }
 }
 
+/// Lets one of its tasks work at a time: however many are called, they are no faster together.
+#[derive(Clone, Default)]
+struct Narrow(Arc<tokio::sync::Mutex<()>>);
+
+#[async_trait]
+impl Agent for Narrow {
+    fn profile(&self) -> Profile {
+        Profile::new("narrow", "works on one thing at a time")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let ms = cx.argument("ms").and_then(Value::as_u64).unwrap_or(1);
+        cx.step("work", async |_| {
+            let _alone = self.0.lock().await;
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            Ok(())
+        })
+        .await?;
+        Ok(Outcome::done())
+    }
+}
+
 /// Asks for a word, and says it.
 struct Asker;
 
@@ -148,6 +170,7 @@ impl World {
         let mut catalog = Catalog::default();
         catalog.add(Arc::new(self.gauge.clone())).unwrap();
         catalog.add(Arc::new(Asker)).unwrap();
+        catalog.add(Arc::<Narrow>::default()).unwrap();
         for agent in batch.agents() {
             catalog.add(agent).unwrap();
         }

@@ -107,13 +107,25 @@ pub(super) async fn list(shared: &Shared, limit: usize, page: Option<&str>) -> R
     }
     let found = shared.call("batch_list", arguments).await?;
     shared.print(&found, |found| {
-        let mut table = Table::new(&["BATCH", "STATUS", "DONE ", "TOTAL ", "CHANGED"]);
+        let mut table = Table::new(&[
+            "BATCH",
+            "STATUS",
+            "DONE ",
+            "TOTAL ",
+            "SUCCEEDED ",
+            "FAILED ",
+            "SKIPPED ",
+            "CHANGED",
+        ]);
         for batch in found["batches"].as_array().into_iter().flatten() {
             table.row([
                 cell(&batch["batchId"]),
-                cell(&batch["status"]),
+                if batch["waiting"].is_string() { "waiting".into() } else { cell(&batch["status"]) },
                 whole(&batch["done"]),
                 whole(&batch["total"]),
+                cell(&batch["counts"]["succeeded"]),
+                cell(&batch["counts"]["failed"]),
+                cell(&batch["counts"]["skipped"]),
                 age(&batch["changed"]),
             ]);
         }
@@ -144,6 +156,9 @@ pub(super) fn head(text: &mut Text, status: &Value) {
     text.field("Batch", id(status));
     let paused = if status["paused"] == true { " (paused)" } else { "" };
     text.field("Status", &format!("{}{paused}", cell(&status["status"])));
+    if let Some(why) = status["waiting"].as_str() {
+        text.field("Waiting", why);
+    }
     if let Some(words) = status["message"].as_str() {
         text.field("Message", words);
     }
@@ -157,8 +172,8 @@ pub(super) fn head(text: &mut Text, status: &Value) {
     let metrics = &status["metrics"];
     for (label, member, shown) in [
         ("Time", "wallMs", millis as fn(&Value) -> String),
+        ("Concurrency", "concurrency", figure),
         ("Speed-up", "speedup", figure),
-        ("Against a sample", "measuredSpeedup", figure),
         ("Peak", "peakConcurrency", cell),
     ] {
         if let Some(value) = metrics.get(member).filter(|value| !value.is_null()) {

@@ -1,0 +1,442 @@
+//! The speed-up of a batch: what its operations take one after another, over the time that they took together.
+//!
+//! The sum of the times of operations that compete for the same processors is no sequential time, so nothing is
+//! derived from it. What one operation takes alone is measured: in a small sample that runs one operation at a time
+//! before the rest begins, or in the sample of an earlier batch (a calibration, shown with its age). Where an operation
+//! has neither, the batch has no speed-up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nuncio_engine::{
+    Engine, Error,
+    clock::Timestamp,
+    knowledge::{Expect, RecordKey, RecordWrite},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    input::{ContentOperation, Input, Operation, Work},
+    live::{Attempt, Finished},
+    metrics::rounded,
+};
+
+const KIND: &str = "batch.calibration";
+const ID: &str = "calibration";
+/// By default, one operation of so many of the same class is in the sample.
+const SAMPLE_ONE_IN: usize = 20;
+/// The most operations of one class in the default sample.
+const SAMPLE_PER_CLASS: usize = 3;
+/// The longest that the default sample delays a batch; a longer one is given up, and measures nothing.
+pub(crate) const SAMPLE_TIME: std::time::Duration = std::time::Duration::from_secs(1);
+/// A calibration younger than this makes a default sample unnecessary.
+const FRESH_MS: i64 = 3_600_000;
+/// A calibration older than this is forgotten.
+const FORGOTTEN_MS: i64 = 7 * 24 * 3_600_000;
+/// Calibrations that a tenant has; beyond it the oldest go.
+const CALIBRATIONS: usize = 100;
+
+/// How an operation of the sequential sample was measured, as the journal keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Sampled {
+    /// No operation of any batch of this process ran beside it.
+    Alone,
+    /// None of its own batch did, but some of other batches: good for this batch, not for later ones.
+    Beside,
+    /// The rest of the batch began before it ended.
+    Overrun,
+}
+
+/// What one operation of a class takes alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Calibration {
+    pub(crate) operations: u64,
+    /// The mean, in milliseconds.
+    pub(crate) ms: f64,
+    pub(crate) at: Timestamp,
+}
+
+/// Calibrations by the class of operation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Calibrations {
+    classes: BTreeMap<String, Calibration>,
+}
+
+/// What operations have in common that take about the same time, as far as the request tells.
+fn coarse_class(operation: &Operation, input: &Input) -> String {
+    let r#type = operation.r#type;
+    match &operation.work {
+        Work::Wait(wait) => format!("{type}:{}", wait.ms),
+        Work::Call(call) => format!("{type}:{}", call.agent),
+        Work::Write(write) => format!("{type}:{}", size_class(write.content.len() as u64)),
+        Work::Chunk(_, bytes) => {
+            let operation = match input.process.as_ref().map(|process| process.operation) {
+                Some(ContentOperation::Hash) => "hash",
+                Some(ContentOperation::Count) => "count",
+                Some(ContentOperation::Search) => "search",
+                Some(ContentOperation::Compress) => "compress",
+                None => "",
+            };
+            format!("{type}:{operation}:{}", size_class(*bytes))
+        }
+        _ => r#type.to_owned(),
+    }
+}
+
+/// The same with the size that the operation turned out to have; `None` where its time depends on what is not known.
+fn fine_class(operation: &Operation, input: &Input, output: Option<&Value>) -> Option<String> {
+    let coarse = coarse_class(operation, input);
+    match &operation.work {
+        Work::Read(_) | Work::Copy(_) | Work::Hash(_) | Work::Search(_) | Work::Optimize(_) => {
+            let bytes = output?.get("bytes")?.as_u64()?;
+            Some(format!("{coarse}:{}", size_class(bytes)))
+        }
+        _ => Some(coarse),
+    }
+}
+
+fn is_size_dependent(operation: &Operation) -> bool {
+    matches!(
+        operation.work,
+        Work::Read(_) | Work::Copy(_) | Work::Hash(_) | Work::Search(_) | Work::Optimize(_)
+    )
+}
+
+/// Sizes within a factor of two are one class.
+fn size_class(bytes: u64) -> u64 {
+    bytes.next_power_of_two()
+}
+
+/// The operations that run one after another before the rest begins. `asked`: as many as the caller wants; else a small
+/// part of every class that is large enough and has no fresh calibration.
+pub(crate) fn sample(
+    operations: &[Operation],
+    input: &Input,
+    at_once: usize,
+    calibrations: &Calibrations,
+    now: Timestamp,
+) -> BTreeSet<usize> {
+    let free = || operations.iter().enumerate().filter(|(_, operation)| operation.needs.is_empty());
+    if let Some(count) = input.sequential_sample {
+        let free: Vec<usize> = free().map(|(n, _)| n).collect();
+        return spread(&free, count);
+    }
+    if at_once <= 1 || operations.len() < SAMPLE_ONE_IN {
+        return BTreeSet::new();
+    }
+    // A sample of low priority would run before what is urgent.
+    let Some(highest) = free().map(|(_, operation)| operation.priority).max() else { return BTreeSet::new() };
+    let mut classes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (n, operation) in free().filter(|(_, operation)| operation.priority == highest) {
+        let class = coarse_class(operation, input);
+        if is_size_dependent(operation) || !calibrations.is_fresh(&class, now) {
+            classes.entry(class).or_default().push(n);
+        }
+    }
+    let most = operations.len() / SAMPLE_ONE_IN;
+    let chosen =
+        classes.values().flat_map(|class| spread(class, (class.len() / SAMPLE_ONE_IN).min(SAMPLE_PER_CLASS)));
+    chosen.take(most).collect()
+}
+
+/// So many of them, evenly spread: operations that stand together are often alike.
+fn spread(from: &[usize], count: usize) -> BTreeSet<usize> {
+    let count = count.min(from.len());
+    (0..count).map(|n| from[n * from.len() / count]).collect()
+}
+
+/// The speed-up of a batch and what it was computed from; `Null` twice where it was not measured.
+pub(crate) struct Speedup {
+    pub(crate) value: Option<f64>,
+    pub(crate) basis: Value,
+    /// The time that the sample took.
+    pub(crate) sequential_ms: Option<f64>,
+    /// What later batches may compare with.
+    pub(crate) calibrations: Vec<(String, Calibration)>,
+}
+
+#[derive(Default)]
+struct Mean {
+    count: u64,
+    ms: f64,
+}
+
+impl Mean {
+    fn add(&mut self, ms: f64) {
+        self.count += 1;
+        self.ms += ms;
+    }
+
+    fn value(&self) -> f64 {
+        self.ms / self.count as f64
+    }
+}
+
+/// Whether an operation belongs to the sample.
+pub(crate) fn is_sampled(finished: &Finished) -> bool {
+    finished.last().is_some_and(|last| matches!(last.sampled, Some(Sampled::Alone | Sampled::Beside)))
+}
+
+pub(crate) fn measure(
+    input: &Input,
+    operations: &[Operation],
+    finished: &[Finished],
+    wall_ms: Option<f64>,
+    known: &Calibrations,
+    now: Timestamp,
+) -> Speedup {
+    let alone = sample_times(finished);
+    let (mut coarse, mut fine, mut calibrated) =
+        (BTreeMap::<_, Mean>::new(), BTreeMap::<_, Mean>::new(), BTreeMap::<_, Mean>::new());
+    for (n, ms) in &alone {
+        let (operation, one) = (&operations[*n], &finished[*n]);
+        coarse.entry(coarse_class(operation, input)).or_default().add(*ms);
+        if let Some(class) = fine_class(operation, input, one.output()) {
+            let undisturbed = one.attempts().iter().all(|attempt| attempt.sampled == Some(Sampled::Alone));
+            // A failure may be faster or slower than the work.
+            if undisturbed && one.succeeded() {
+                calibrated.entry(class.clone()).or_default().add(*ms);
+            }
+            fine.entry(class).or_default().add(*ms);
+        }
+    }
+    let sequential_ms = (!alone.is_empty()).then(|| alone.values().sum());
+    let calibrations = calibrated
+        .into_iter()
+        .map(|(class, mean)| (class, Calibration { operations: mean.count, ms: mean.value(), at: now }))
+        .collect();
+    let unmeasured = |calibrations| Speedup { value: None, basis: Value::Null, sequential_ms, calibrations };
+    let attempts = || finished.iter().flat_map(Finished::attempts);
+    if attempts().any(|attempt: &Attempt| attempt.sampled == Some(Sampled::Overrun)) {
+        return unmeasured(calibrations);
+    }
+    let (mut sum, mut rest, mut used) = (0.0, 0u64, BTreeMap::new());
+    for (n, one) in finished.iter().enumerate() {
+        if alone.contains_key(&n) || one.last().is_none() {
+            continue;
+        }
+        let operation = &operations[n];
+        let class = fine_class(operation, input, one.output());
+        let by_class = class.as_ref().and_then(|class| fine.get(class)).map(Mean::value);
+        let by_calibration = || {
+            let (class, calibration) = known.classes.get_key_value(class.as_ref()?)?;
+            used.insert(class.clone(), calibration.clone());
+            Some(calibration.ms)
+        };
+        let by_type = || coarse.get(&coarse_class(operation, input)).map(Mean::value);
+        let Some(ms) = by_class.or_else(by_calibration).or_else(by_type) else {
+            return unmeasured(calibrations);
+        };
+        sum += ms;
+        rest += 1;
+    }
+    let (Some(wall), true) = (wall_ms, rest > 0) else { return unmeasured(calibrations) };
+    let sampled = alone.len() as u64;
+    let used: Vec<Value> = used
+        .iter()
+        .map(|(class, one)| {
+            json!({ "type": class, "operations": one.operations, "ageSeconds": age_seconds(one, now) })
+        })
+        .collect();
+    let basis = json!({
+        "sampleOperations": sampled,
+        "sampleShare": rounded(sampled as f64 / (sampled + rest) as f64),
+        "calibrations": used,
+    });
+    Speedup { value: Some(rounded(sum / wall)), basis, sequential_ms, calibrations }
+}
+
+/// What each operation of the sample took the batch: from the end of the one before it to its own.
+fn sample_times(finished: &[Finished]) -> BTreeMap<usize, f64> {
+    let mut runs: BTreeMap<i64, Vec<(f64, usize)>> = BTreeMap::new();
+    for (n, one) in finished.iter().enumerate().filter(|(_, one)| is_sampled(one)) {
+        let Some(last) = one.last() else { continue };
+        runs.entry(last.run).or_default().push((last.worked, n));
+    }
+    let mut times = BTreeMap::new();
+    for mut run in runs.into_values() {
+        run.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut before = 0.0;
+        for (worked, n) in run {
+            times.insert(n, worked - before);
+            before = worked;
+        }
+    }
+    times
+}
+
+fn age_seconds(calibration: &Calibration, now: Timestamp) -> i64 {
+    (now.0 - calibration.at.0).max(0) / 1_000
+}
+
+impl Calibrations {
+    fn is_fresh(&self, class: &str, now: Timestamp) -> bool {
+        self.classes.get(class).is_some_and(|one| now.0 - one.at.0 < FRESH_MS)
+    }
+
+    fn add(&mut self, more: &[(String, Calibration)], now: Timestamp) {
+        self.classes.extend(more.iter().cloned());
+        self.classes.retain(|_, one| now.0 - one.at.0 < FORGOTTEN_MS);
+        while self.classes.len() > CALIBRATIONS {
+            let oldest = self.classes.iter().min_by_key(|(_, one)| one.at).map(|(class, _)| class.clone());
+            let Some(oldest) = oldest else { return };
+            self.classes.remove(&oldest);
+        }
+    }
+
+    /// As `batchtools://metrics/performance` shows them.
+    pub(crate) fn shown(&self, now: Timestamp) -> Vec<Value> {
+        let one = |(class, one): (&String, &Calibration)| {
+            json!({
+                "type": class,
+                "sequentialMs": rounded(one.ms),
+                "operations": one.operations,
+                "ageSeconds": age_seconds(one, now),
+            })
+        };
+        self.classes.iter().map(one).collect()
+    }
+}
+
+fn key(tenant: &str) -> RecordKey {
+    RecordKey::new(tenant, KIND, ID)
+}
+
+/// The calibrations of a tenant, and their version.
+pub(crate) async fn calibrations(engine: &Engine, tenant: &str) -> Result<(Calibrations, u64), Error> {
+    let record = engine.store().knowledge().record(&key(tenant), engine.clock().now()).await?;
+    let Some(record) = record else { return Ok((Calibrations::default(), 0)) };
+    let known = serde_json::from_slice(&record.body).map_err(|error| {
+        Error::Internal(format!("the calibrations of batches cannot be read back: {error}"))
+    })?;
+    Ok((known, record.version))
+}
+
+/// The write that adds what a batch measured, as the calibrations stand now.
+pub(crate) async fn added(
+    engine: &Engine,
+    tenant: &str,
+    more: &[(String, Calibration)],
+) -> Result<RecordWrite, Error> {
+    let (mut known, version) = calibrations(engine, tenant).await?;
+    let now = engine.clock().now();
+    known.add(more, now);
+    Ok(RecordWrite {
+        key: key(tenant),
+        body: Some(serde_json::to_vec(&known).unwrap_or_default().into()),
+        expected: if version == 0 { Expect::Absent } else { Expect::Version(version) },
+        expires_at: None,
+        now,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{BatchOptions, operation::Done},
+        *,
+    };
+
+    fn input(value: &Value) -> (Input, Vec<Operation>) {
+        let input = Input::read(value, &BatchOptions::default()).unwrap_or_else(|why| panic!("{why}"));
+        let operations = input.operations(&BatchOptions::default()).unwrap_or_else(|why| panic!("{why}"));
+        (input, operations)
+    }
+
+    fn waits(count: usize) -> (Input, Vec<Operation>) {
+        let asked: Vec<Value> = (0..count)
+            .map(|n| json!({ "id": format!("o{n}"), "type": "wait", "args": { "ms": 1 } }))
+            .collect();
+        input(&json!({ "operations": asked }))
+    }
+
+    fn tried(worked: f64, ms: f64, sampled: Option<Sampled>) -> Finished {
+        let result = Ok(Done::of(json!({})));
+        Finished::Tried(vec![Attempt {
+            run: 1,
+            worked,
+            started: Timestamp(1),
+            ms,
+            beside: 1,
+            result,
+            sampled,
+        }])
+    }
+
+    #[test]
+    fn operations_that_stand_in_each_others_way_are_no_faster_together() {
+        // Two of 100 ms alone; then four at once that wait for each other: 400 ms together, 250 ms each.
+        let (input, operations) = waits(6);
+        let alone = Some(Sampled::Alone);
+        let mut finished = vec![tried(100.0, 100.0, alone), tried(200.0, 100.0, alone)];
+        finished.extend((0..4).map(|_| tried(400.0, 250.0, None)));
+        let known = Calibrations::default();
+        let said = measure(&input, &operations, &finished, Some(400.0), &known, Timestamp(5));
+        assert_eq!(said.value, Some(1.0));
+        assert_eq!(said.sequential_ms, Some(200.0));
+        assert_eq!(said.basis["sampleOperations"], 2);
+        assert_eq!(said.basis["sampleShare"].as_f64(), Some(0.333));
+        assert_eq!(said.calibrations.len(), 1);
+        assert_eq!((said.calibrations[0].0.as_str(), said.calibrations[0].1.ms), ("wait:1", 100.0));
+    }
+
+    #[test]
+    fn without_a_sample_a_calibration_counts_with_its_age_and_nothing_else_does() {
+        let (input, operations) = waits(2);
+        let finished = [tried(50.0, 50.0, None), tried(50.0, 50.0, None)];
+        let mut known = Calibrations::default();
+        let none = measure(&input, &operations, &finished, Some(50.0), &known, Timestamp(0));
+        assert_eq!((none.value, none.basis), (None, Value::Null));
+        let one = Calibration { operations: 3, ms: 40.0, at: Timestamp(1_000) };
+        known.add(&[("wait:1".into(), one)], Timestamp(1_000));
+        let said = measure(&input, &operations, &finished, Some(50.0), &known, Timestamp(61_000));
+        assert_eq!(said.value, Some(1.6));
+        assert_eq!(
+            said.basis["calibrations"],
+            json!([{ "type": "wait:1", "operations": 3, "ageSeconds": 60 }])
+        );
+        known.add(&[], Timestamp(1_000 + FORGOTTEN_MS));
+        assert_eq!(known, Calibrations::default(), "forgotten");
+    }
+
+    #[test]
+    fn a_sample_that_was_given_up_measures_nothing() {
+        let (input, operations) = waits(2);
+        let finished = [tried(50.0, 50.0, Some(Sampled::Overrun)), tried(50.0, 50.0, Some(Sampled::Alone))];
+        let known = Calibrations::default();
+        let said = measure(&input, &operations, &finished, Some(50.0), &known, Timestamp(0));
+        assert_eq!(said.value, None);
+    }
+
+    #[test]
+    fn the_default_sample_is_small_spread_and_left_out_where_it_is_known() {
+        let known = Calibrations::default();
+        let chosen = |count, at_once, known: &Calibrations, now| {
+            let (input, operations) = waits(count);
+            sample(&operations, &input, at_once, known, Timestamp(now))
+        };
+        assert_eq!(chosen(19, 5, &known, 0), BTreeSet::new());
+        assert_eq!(chosen(40, 5, &known, 0), BTreeSet::from([0, 20]));
+        assert_eq!(chosen(1_000, 5, &known, 0).len(), SAMPLE_PER_CLASS);
+        assert_eq!(chosen(40, 1, &known, 0), BTreeSet::new(), "nothing will run beside it");
+        let mut known = known;
+        known.add(
+            &[("wait:1".into(), Calibration { operations: 1, ms: 1.0, at: Timestamp(0) })],
+            Timestamp(0),
+        );
+        assert_eq!(chosen(40, 5, &known, FRESH_MS - 1), BTreeSet::new());
+        assert_eq!(chosen(40, 5, &known, FRESH_MS).len(), 2, "no longer fresh");
+    }
+
+    #[test]
+    fn calibrations_are_bounded_and_keep_the_newest() {
+        let mut known = Calibrations::default();
+        for n in 0..2 * CALIBRATIONS as i64 {
+            let one = Calibration { operations: 1, ms: 1.0, at: Timestamp(n) };
+            known.add(&[(format!("wait:{n}"), one)], Timestamp(n));
+        }
+        assert_eq!(known.classes.len(), CALIBRATIONS);
+        assert!(!known.classes.contains_key("wait:0") && known.classes.contains_key("wait:199"));
+    }
+}
