@@ -135,8 +135,8 @@ impl BatchAgent {
         content::tidy(common, &live.operations).await;
         let joined = joined.map_err(|failure| AgentError::Failed(failure.why))?;
         let (operations, now) = (&live.operations, common.engine.clock().now());
-        let report =
-            Report::new(&common.batch, status, input, operations, &finished, &calibrations, joined, now);
+        let known = (&calibrations, now);
+        let report = Report::new(&common.batch, status, input, operations, &finished, known, joined);
         let said = report.counts.to_string();
         if canceled {
             control::remove(&common.engine, tenant, cx.task_id()).await;

@@ -79,9 +79,8 @@ impl Report {
         input: &Input,
         operations: &[Operation],
         finished: &[Finished],
-        calibrations: &Calibrations,
+        (calibrations, now): (&Calibrations, Timestamp),
         joined: Joined,
-        now: Timestamp,
     ) -> Self {
         let succeeded = finished.iter().filter(|one| one.succeeded()).count() as u64;
         let skipped = finished.iter().filter(|one| matches!(one, Finished::Skipped(_))).count() as u64;
@@ -158,9 +157,8 @@ mod tests {
         let input = Input::read(&json!({ "operations": asked }), &BatchOptions::default())
             .unwrap_or_else(|why| panic!("{why}"));
         let operations = input.operations(&BatchOptions::default()).unwrap_or_else(|why| panic!("{why}"));
-        let (known, now) = (Calibrations::default(), Timestamp(0));
-        let joined = Joined::default();
-        Report::new("b", "completed", &input, &operations, finished, &known, joined, now).value
+        let known = (&Calibrations::default(), Timestamp(0));
+        Report::new("b", "completed", &input, &operations, finished, known, Joined::default()).value
     }
 
     #[test]
