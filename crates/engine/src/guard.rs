@@ -100,6 +100,18 @@ impl Guard {
         refused.map_or(Ok(()), Err)
     }
 
+    /// As `allow`, for what the caller did not choose: it needs no permission, and it is counted and noted the same.
+    pub(crate) fn allow_wired(
+        &self,
+        caller: &Caller,
+        access: &Access<'_>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let refused = self.rates.take(caller, access.kind, now).err();
+        self.note(caller, access, refused.as_ref().map(Error::to_string), now)?;
+        refused.map_or(Ok(()), Err)
+    }
+
     fn refuse(&self, caller: &Caller, access: &Access<'_>, now: Timestamp) -> Result<(), Error> {
         let Access { action, kind, name, .. } = access;
         if !caller.may(*action, *kind, name) {

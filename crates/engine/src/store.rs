@@ -65,6 +65,20 @@ pub trait Store: Send + Sync + 'static {
     /// or that waited does not. A crash after the return leaves them to the next claim, after the lease.
     async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError>;
 
+    /// The same for some owners, so many of each; within one owner oldest due first.
+    async fn claim_of(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        of: &[ClaimOf],
+    ) -> Result<Vec<Claimed>, StoreError>;
+
+    /// How many tasks `node` could claim now, by owner. Only those are named that have some.
+    async fn due(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError>;
+
+    /// How many tasks were made below a task, by calls within calls, ended ones included; counted up to `at_most`.
+    async fn descendants(&self, root: TaskId, at_most: u64) -> Result<u64, StoreError>;
+
     /// Tasks that `node` holds.
     async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError>;
 
@@ -474,6 +488,30 @@ pub struct JournalRecord(pub Bytes);
 pub struct Claimed {
     /// The row, with the new epoch and the attempts counted.
     pub row: TaskRow,
+}
+
+/// How many tasks to claim of one owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimOf {
+    /// Whose tasks.
+    pub owner: String,
+    /// Those that another task called, or those that none did.
+    pub called: bool,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// Tasks of one owner that may be claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueTasks {
+    /// Whose they are.
+    pub owner: String,
+    /// Whether another task called them.
+    pub called: bool,
+    /// How many of them no node holds.
+    pub waiting: u64,
+    /// How many of them a dead node holds.
+    pub orphaned: u64,
 }
 
 /// How much there is to do.

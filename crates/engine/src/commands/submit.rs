@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::check_id;
 use crate::{
-    access::Caller,
+    access::{Action, Caller, Kind},
     agent::Profile,
     clock::Timestamp,
     commands::reply::Reply,
@@ -24,6 +24,7 @@ use crate::{
     engine::{Inner, Permit, ends},
     error::Error,
     event::{self, Entry, Event},
+    guard::Access,
     head::Head,
     journal::Replay,
     run::Run,
@@ -92,6 +93,8 @@ pub(crate) struct Parent {
     id: TaskId,
     caller: Caller,
     depth: u32,
+    /// Whether its author chose whom it calls, and not its caller: then the caller needs no permission for that.
+    wired: bool,
 }
 
 impl Submit {
@@ -117,7 +120,7 @@ impl Submit {
 
     /// A call out of a running task. The place of the call makes it one call however often it is replayed.
     pub(crate) fn child(run: &Run, agent: &str, message: Message, at: &str) -> Self {
-        let parent = Parent { id: run.origin.id, caller: run.caller(), depth: run.depth };
+        let parent = Parent { id: run.origin.id, caller: run.caller(), depth: run.depth, wired: false };
         Self {
             context: Some(run.origin.context.clone()),
             idempotency_key: Some(format!("call:{}:{at}", run.origin.id)),
@@ -126,6 +129,14 @@ impl Submit {
             parent: Some(parent),
             ..Self::new(agent, message)
         }
+    }
+
+    /// The same call, of an agent that its caller's author chose; see [`crate::TaskContext::call_wired`].
+    pub(crate) fn wired(mut self) -> Self {
+        if let Some(parent) = &mut self.parent {
+            parent.wired = true;
+        }
+        self
     }
 
     /// What makes two requests the same request.
@@ -172,6 +183,9 @@ impl Inner {
         if let Some(id) = known {
             return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await.map(Begun::known);
         }
+        if let Some(parent) = &submit.parent {
+            self.allow_call(parent, &submit.agent)?;
+        }
         match self.create(caller, &submit, &profile, digest).await {
             Err(Refused::Exists { task, digest: Some(made_by) }) => {
                 self.original(caller, task, Some(made_by) == digest).await.map(Begun::known)
@@ -185,6 +199,19 @@ impl Inner {
             },
             Err(Refused::Other(error)) => Err(error),
             Ok(begun) => Ok(begun),
+        }
+    }
+
+    /// Lets a task call an agent in its caller's name, or not; the line of the audit names the task. Asked once for
+    /// each task that is made: a call that is found again after a restart was allowed.
+    fn allow_call(&self, parent: &Parent, agent: &str) -> Result<(), Error> {
+        let resource = format_args!("a2a://agents/{agent}?parent={}", parent.id);
+        let (action, kind, operation) = (Action::Execute, Kind::A2a, "task.call");
+        let access = Access { action, kind, name: agent, operation, resource: &resource };
+        let now = self.clock.now();
+        match parent.wired {
+            true => self.guard.allow_wired(&parent.caller, &access, now),
+            false => self.guard.allow(&parent.caller, &access, now),
         }
     }
 
@@ -235,13 +262,18 @@ impl Inner {
                 Ok(task) if task.state.is_terminal() || !task.questions.is_empty() => return Ok(task),
                 // The server stops: the caller's run is handed back and calls again after the next start.
                 Ok(_) => std::future::pending().await,
-                Err(Error::Busy { why, .. }) if left().is_zero() => {
+                Err(Error::Busy { why, .. } | Error::TooFast { why, .. }) if left().is_zero() => {
                     return Err(Error::Limit(format!("its time was up before there was room for it: {why}")));
                 }
                 // Work that is accepted waits for room; it does not fail for the lack of it.
                 Err(Error::Busy { why, retry_after }) => {
                     tracing::warn!(agent = submit.agent, why, "a call has to wait");
                     tokio::time::sleep(retry_after.min(CALL_AGAIN).min(left())).await;
+                }
+                // Each try is a line of the audit, so there are no more of them than needed.
+                Err(Error::TooFast { why, retry_after }) => {
+                    tracing::debug!(agent = submit.agent, why, "a call waits for its caller's rate");
+                    tokio::time::sleep(retry_after.min(left())).await;
                 }
                 Err(error) => return Err(error),
             }

@@ -43,15 +43,17 @@ pub struct Call<'a> {
 
 impl TaskContext {
     /// Gives a piece of work to another agent of this server, as a task of its own, and waits for its end.
-    /// What that one asks is asked here. When this task is canceled, so is that one.
+    /// What that one asks is asked here. When this task is canceled, so is that one. It is called in the caller's name:
+    /// where the caller may not send to that agent, the call is refused.
     pub async fn call(&self, agent: &str, input: Message) -> Result<Task, AgentError> {
-        let mut call = self.begin_call(agent, input)?;
-        loop {
-            if let Some(task) = call.end_or_question().await? {
-                return Ok(task);
-            }
-            call.pass_on().await?;
-        }
+        self.begin_call(agent, input)?.run_to_end().await
+    }
+
+    /// The same, for a fixed part of a composition: the agent's author chose whom it calls, and a caller that may send
+    /// to the whole need not be granted its parts. Never for a name that came with the request.
+    pub async fn call_wired(&self, agent: &str, input: Message) -> Result<Task, AgentError> {
+        let call = self.begin_call(agent, input)?;
+        Call { submit: call.submit.clone().wired(), ..call }.run_to_end().await
     }
 
     /// The same, until a time at which that task is canceled; and where it is not taken, that is kept as its end is.
@@ -105,6 +107,15 @@ impl TaskContext {
 }
 
 impl Call<'_> {
+    async fn run_to_end(mut self) -> Result<Task, AgentError> {
+        loop {
+            if let Some(task) = self.end_or_question().await? {
+                return Ok(task);
+            }
+            self.pass_on().await?;
+        }
+    }
+
     /// Waits until the called task has ended, and returns it; or until it asks something, and returns nothing.
     pub async fn end_or_question(&mut self) -> Result<Option<Task>, AgentError> {
         match self.replayed()? {

@@ -839,6 +839,15 @@ impl Store for Memory {
     async fn claim(&self, _: NodeId, _: Timestamp, _: usize) -> Result<Vec<Claimed>, StoreError> {
         unreachable!("not for the outbox")
     }
+    async fn claim_of(&self, _: NodeId, _: Timestamp, _: &[ClaimOf]) -> Result<Vec<Claimed>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+    async fn due(&self, _: NodeId, _: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+    async fn descendants(&self, _: TaskId, _: u64) -> Result<u64, StoreError> {
+        unreachable!("not for the outbox")
+    }
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         unreachable!("not for the outbox")
     }

@@ -17,9 +17,9 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::Knowledge,
     store::{
-        Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage,
-        ListQuery, Load, News, NodeId, Opened, Session, Settled, Store, StoreError, StoredBatch, TaskKey,
-        TaskNo, TaskRow, Webhook, WebhookError,
+        Change, ClaimOf, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, DueTasks,
+        JournalRecord, ListPage, ListQuery, Load, News, NodeId, Opened, Session, Settled, Store, StoreError,
+        StoredBatch, TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
     },
     tenant_store::TenantStore,
 };
@@ -159,6 +159,23 @@ impl Store for Hooked {
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.store.next_due().await
     }
+    async fn claim_of(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        of: &[ClaimOf],
+    ) -> Result<Vec<Claimed>, StoreError> {
+        self.store.claim_of(node, now, of).await
+    }
+
+    async fn due(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
+        self.store.due(node, now).await
+    }
+
+    async fn descendants(&self, root: TaskId, at_most: u64) -> Result<u64, StoreError> {
+        self.store.descendants(root, at_most).await
+    }
+
     async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
         self.store.held(node).await
     }

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use nuncio_engine::{
-    store::{JournalRecord, Load, RunChange, Store, TaskNo},
+    store::{ClaimOf, JournalRecord, Load, RunChange, Store, TaskNo},
     task::State,
 };
 use tokio::task::JoinSet;
@@ -33,6 +33,72 @@ pub async fn claims_take_the_oldest_due(open: impl AsyncFn() -> Arc<dyn Store>) 
     assert_eq!(claim(100, 0).await, []);
     assert_eq!(claim(100, 10).await, [due[0]], "what is held is not handed out again");
     assert_eq!(claim(999, 10).await, [due[3]], "due at its very time");
+}
+
+/// Claims of an owner take that owner's oldest due, apart those that were called; what is due is counted by owner.
+pub async fn claims_go_by_owner(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let (runner, dead) = (node(), node());
+    store.heartbeat(runner, at(10_000)).await.unwrap();
+    let make = async |owner: &str, called: bool, run: RunChange| {
+        let mut new = new_task();
+        new.owner = owner.into();
+        new.parent = called.then(|| new_task().id);
+        store.born(create_as(new, State::Submitted, at(0), run)).await
+    };
+    let loud = make("acme/loud", false, RunChange::Due(at(2))).await;
+    make("acme/loud", false, RunChange::Due(at(3))).await;
+    let orphan = make("acme/loud", false, RunChange::Lease(dead)).await;
+    let quiet = make("beta/quiet", false, RunChange::Due(at(9))).await;
+    let called = make("beta/quiet", true, RunChange::Due(at(8))).await;
+    make("beta/quiet", false, RunChange::Due(at(500))).await;
+    let due = store.due(runner, at(100)).await.unwrap();
+    let counted: Vec<_> =
+        due.iter().map(|due| (due.owner.as_str(), due.called, due.waiting, due.orphaned)).collect();
+    assert_eq!(
+        counted,
+        [("acme/loud", false, 2, 1), ("beta/quiet", false, 1, 0), ("beta/quiet", true, 1, 0)]
+    );
+    let of = |owner: &str, called, limit| ClaimOf { owner: owner.into(), called, limit };
+    let claim = async |of: &[ClaimOf]| -> HashSet<TaskNo> {
+        let claimed = store.claim_of(runner, at(100), of).await.unwrap();
+        for task in &claimed {
+            assert_eq!((task.row.node, &task.row), (Some(runner), &store.row_of(task.row.id).await));
+        }
+        claimed.into_iter().map(|task| task.row.no).collect()
+    };
+    assert_eq!(claim(&[of("nobody", false, 9), of("acme/loud", true, 9)]).await, HashSet::new());
+    assert_eq!(
+        claim(&[of("acme/loud", false, 2), of("beta/quiet", true, 9)]).await,
+        HashSet::from([orphan, loud, called])
+    );
+    assert_eq!(claim(&[of("beta/quiet", false, 9)]).await, HashSet::from([quiet]));
+    let left = store.due(runner, at(100)).await.unwrap();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!((left[0].waiting, left[0].orphaned), (1, 0));
+}
+
+/// All that was made below a task is counted, ended or not, and no more than is asked for.
+pub async fn descendants_are_counted(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let root = new_task();
+    store.born(create(root.clone())).await;
+    let mut level = vec![root.id];
+    for _ in 0..3 {
+        let mut below = vec![];
+        for parent in level {
+            for state in [State::Completed, State::Working] {
+                let mut new = new_task();
+                new.parent = Some(parent);
+                below.push(new.id);
+                store.born(create_as(new, state, at(0), RunChange::Rest)).await;
+            }
+        }
+        level = below;
+    }
+    assert_eq!(store.descendants(root.id, 1_000).await.unwrap(), 14);
+    assert_eq!(store.descendants(root.id, 5).await.unwrap(), 5);
+    assert_eq!(store.descendants(level[0], 5).await.unwrap(), 0);
 }
 
 /// Whoever beats is not robbed, and a lease made by a commit counts like one made by a claim.

@@ -53,7 +53,10 @@ pub use self::{
         records_expire, records_hold_under_contention,
     },
     knowledge_search::{patterns_find_what_they_mean, words_are_found_in_their_namespace, words_are_ranked},
-    lease::{a_dead_node_loses_its_tasks, a_living_node_keeps_its_tasks, claims_take_the_oldest_due},
+    lease::{
+        a_dead_node_loses_its_tasks, a_living_node_keeps_its_tasks, claims_go_by_owner,
+        claims_take_the_oldest_due, descendants_are_counted,
+    },
     lease::{concurrent_claims_never_share, load_and_next_due, progress_forgives_attempts},
     list::{list_agrees_with_a_plain_model, list_knows_contexts, list_pages_do_not_overlap},
     outbox::{a_dead_letter_blocks_nothing, a_delivery_is_leased, a_replay_stays_beside_the_cursor},
@@ -102,11 +105,13 @@ macro_rules! for_each_check {
             an_entry_changes_under_its_version
             an_entry_reads_back_whole
             audit_lines_of_many_are_all_kept
+            claims_go_by_owner
             claims_take_the_oldest_due
             colliding_creates_make_one_task
             concurrent_claims_never_share
             counts_are_exact_under_contention
             create_refuses_what_exists
+            descendants_are_counted
             everything_survives_a_reopen
             expiry_frees_the_names
             expiry_takes_all_of_what_ended

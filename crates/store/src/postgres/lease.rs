@@ -2,7 +2,7 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Claimed, Load, NodeId, StoreError, TaskNo},
+    store::{ClaimOf, Claimed, DueTasks, Load, NodeId, StoreError, TaskNo},
     task::TaskId,
 };
 
@@ -45,6 +45,53 @@ pub(super) async fn claim(
     let sql = select_row!("claim_tasks($1, $2, $3) t", "ORDER BY t.due_at, t.no");
     let rows = pool.run(sql, &[&node.0, &clock.given(), &limit]).await?;
     rows.iter().map(|row| task_row(row).map(|row| Claimed { row })).collect()
+}
+
+/// Leases due tasks of some owners to a node, so many of each.
+pub(super) async fn claim_of(
+    pool: &Pool,
+    clock: &Clock,
+    node: NodeId,
+    of: &[ClaimOf],
+) -> Result<Vec<Claimed>, StoreError> {
+    let owners: Vec<&str> = of.iter().map(|of| of.owner.as_str()).collect();
+    let called: Vec<bool> = of.iter().map(|of| of.called).collect();
+    let limits: Vec<i32> = of.iter().map(|of| i32::try_from(of.limit).unwrap_or(i32::MAX)).collect();
+    let sql = select_row!("claim_tasks_of($1, $2, $3, $4, $5) t", "ORDER BY t.due_at, t.no");
+    let rows = pool.run(sql, &[&node.0, &clock.given(), &owners, &called, &limits]).await?;
+    rows.iter().map(|row| task_row(row).map(|row| Claimed { row })).collect()
+}
+
+/// How many tasks a node could claim, by owner.
+pub(super) async fn due(pool: &Pool, clock: &Clock, node: NodeId) -> Result<Vec<DueTasks>, StoreError> {
+    let sql = "WITH due AS (
+             SELECT t.tenant, t.parent IS NOT NULL AS called, 1 AS waiting, 0 AS orphaned FROM task t
+             WHERE t.node IS NULL AND t.due_at <= time_or($2)
+             UNION ALL
+             SELECT t.tenant, t.parent IS NOT NULL, 0, 1 FROM task t
+             WHERE t.node = ANY (ARRAY(SELECT dead_nodes($1, time_or($2)))) AND t.due_at <= time_or($2)
+           )
+           SELECT o.name, d.called, sum(d.waiting)::bigint, sum(d.orphaned)::bigint
+           FROM due d JOIN owner o ON o.no = d.tenant GROUP BY 1, 2 ORDER BY 1, 2";
+    let rows = pool.read(sql, &[&node.0, &clock.given()]).await?;
+    let counted = rows.iter().map(|row| DueTasks {
+        owner: row.get(0),
+        called: row.get(1),
+        waiting: number(row, 2),
+        orphaned: number(row, 3),
+    });
+    Ok(counted.collect())
+}
+
+/// How many tasks were made below a task.
+pub(super) async fn descendants(pool: &Pool, root: TaskId, at_most: u64) -> Result<u64, StoreError> {
+    let sql = "WITH RECURSIVE below(id) AS (
+             SELECT id FROM task WHERE parent = $1
+             UNION ALL SELECT t.id FROM below b JOIN task t ON t.parent = b.id
+           ) SELECT count(*) FROM (SELECT 1 FROM below LIMIT $2) counted";
+    let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
+    let row = pool.read_one(sql, &[&root.0, &at_most]).await?;
+    Ok(row.map_or(0, |row| number(&row, 0)))
 }
 
 /// Tasks that a node holds.

@@ -33,9 +33,9 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::Knowledge,
     store::{
-        Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, Guard, JournalRecord,
-        ListPage, ListQuery, Load, News, NodeId, Opened, Session, Settled, Store, StoreError, StoredBatch,
-        TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
+        Change, ClaimOf, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, DueTasks, Guard,
+        JournalRecord, ListPage, ListQuery, Load, News, NodeId, Opened, Session, Settled, Store, StoreError,
+        StoredBatch, TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -196,6 +196,25 @@ impl Store for PostgresStore {
     async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError> {
         self.clock.told(now);
         lease::claim(&self.pool, &self.clock, node, limit).await
+    }
+
+    async fn claim_of(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        of: &[ClaimOf],
+    ) -> Result<Vec<Claimed>, StoreError> {
+        self.clock.told(now);
+        lease::claim_of(&self.pool, &self.clock, node, of).await
+    }
+
+    async fn due(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
+        self.clock.told(now);
+        lease::due(&self.pool, &self.clock, node).await
+    }
+
+    async fn descendants(&self, root: TaskId, at_most: u64) -> Result<u64, StoreError> {
+        lease::descendants(&self.pool, root, at_most).await
     }
 
     async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {

@@ -12,6 +12,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0003_knowledge.sql"),
     include_str!("../../migrations/postgres/0004_memory_weight.sql"),
     include_str!("../../migrations/postgres/0005_operator.sql"),
+    include_str!("../../migrations/postgres/0006_due_by_owner.sql"),
 ];
 
 /// The lock under which the schema is changed; with the schema's own number beside it.

@@ -1,13 +1,15 @@
 //! Who runs what: heartbeats and claims. Both go through the writer, so two claims never meet.
 
+use std::collections::BTreeMap;
+
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Claimed, Load, NodeId},
+    store::{ClaimOf, Claimed, DueTasks, Load, NodeId},
     task::TaskId,
 };
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-use super::{read, session::Session};
+use super::{names::Names, read, session::Session};
 
 /// Only one process can hold the folder, so at open every node that was ever here is dead, and whatever was
 /// being delivered is to be delivered again.
@@ -50,10 +52,37 @@ pub(super) fn claim(
     limit: usize,
 ) -> Result<Vec<Claimed>> {
     session.told(now);
-    let mut due = due_of(session, None, now, limit)?;
-    for dead in dead_nodes(session, node, now)? {
-        due.extend(due_of(session, Some(dead), now, limit)?);
+    let mut due = vec![];
+    for holder in holders(session, node, now)? {
+        for queue in queues(&session.conn, holder)? {
+            due.extend(due_of(session, holder, queue, now, limit)?);
+        }
     }
+    take(session, node, due, limit)
+}
+
+/// The same for some owners, so many of each.
+pub(super) fn claim_of(
+    session: &mut Session,
+    node: NodeId,
+    now: Timestamp,
+    of: &[ClaimOf],
+) -> Result<Vec<Claimed>> {
+    session.told(now);
+    let holders = holders(session, node, now)?;
+    let mut claimed = vec![];
+    for ClaimOf { owner, called, limit } in of {
+        let Some(owner) = session.names.find_owner(&session.conn, owner)? else { continue };
+        let mut due = vec![];
+        for holder in &holders {
+            due.extend(due_of(session, *holder, queue_of(owner, *called), now, *limit)?);
+        }
+        claimed.extend(take(session, node, due, *limit)?);
+    }
+    Ok(claimed)
+}
+
+fn take(session: &mut Session, node: NodeId, mut due: Vec<Due>, limit: usize) -> Result<Vec<Claimed>> {
     due.sort_by_key(|task| (task.at, task.no));
     due.truncate(limit);
     let mut claimed = Vec::with_capacity(due.len());
@@ -71,26 +100,98 @@ pub(super) fn claim(
     Ok(claimed)
 }
 
-fn due_of(session: &Session, node: Option<[u8; 16]>, now: Timestamp, limit: usize) -> Result<Vec<Due>> {
+/// Those from whom a node may claim: no node, and dead nodes.
+fn holders(session: &Session, node: NodeId, now: Timestamp) -> Result<Vec<Option<[u8; 16]>>> {
+    let dead = dead_nodes(&session.conn, node, now)?;
+    Ok(std::iter::once(None).chain(dead.into_iter().map(Some)).collect())
+}
+
+/// The number of a queue, as the column `queue` has it.
+fn queue_of(owner: i64, called: bool) -> i64 {
+    owner * 2 + i64::from(called)
+}
+
+/// Queues in which a node, or nobody, holds something, due or not yet.
+fn queues(conn: &Connection, holder: Option<[u8; 16]>) -> Result<Vec<i64>> {
+    // From one queue to the next in the index: they are few, their tasks may be many.
+    let mut next = conn.prepare_cached(
+        "SELECT queue FROM task INDEXED BY task_due WHERE node IS ?1 AND due_at IS NOT NULL AND queue > ?2
+         ORDER BY queue LIMIT 1",
+    )?;
+    let (mut queues, mut last) = (vec![], -1);
+    while let Some(queue) = next.query_row(params![holder, last], |row| row.get(0)).optional()? {
+        queues.push(queue);
+        last = queue;
+    }
+    Ok(queues)
+}
+
+/// How many tasks a node could claim, by owner.
+pub(super) fn due(
+    conn: &Connection,
+    names: &mut Names,
+    node: NodeId,
+    now: Timestamp,
+) -> Result<Vec<DueTasks>> {
+    let mut count = conn.prepare_cached(
+        "SELECT count(*) FROM task INDEXED BY task_due WHERE node IS ?1 AND queue = ?2 AND due_at <= ?3",
+    )?;
+    let mut found = BTreeMap::<i64, (u64, u64)>::new();
+    let dead = dead_nodes(conn, node, now)?;
+    for holder in std::iter::once(None).chain(dead.into_iter().map(Some)) {
+        for queue in queues(conn, holder)? {
+            let tasks = count.query_row(params![holder, queue, now.0], |row| read::number(row, 0))?;
+            let counts = found.entry(queue).or_default();
+            *(if holder.is_none() { &mut counts.0 } else { &mut counts.1 }) += tasks;
+        }
+    }
+    found.retain(|_, (waiting, orphaned)| *waiting + *orphaned > 0);
+    let named = found.into_iter().map(|(queue, (waiting, orphaned))| {
+        let owner = names.owner(conn, queue / 2)?;
+        Ok(DueTasks { owner, called: queue % 2 == 1, waiting, orphaned })
+    });
+    named.collect()
+}
+
+/// How many tasks were made below a task.
+pub(super) fn descendants(conn: &Connection, root: TaskId, at_most: u64) -> Result<u64> {
+    conn.prepare_cached(
+        "WITH RECURSIVE below(id) AS (
+           SELECT id FROM task WHERE parent = ?1
+           UNION ALL SELECT task.id FROM below JOIN task ON task.parent = below.id
+         ) SELECT count(*) FROM (SELECT 1 FROM below LIMIT ?2)",
+    )?
+    .query_row(params![root.0.as_bytes(), i64::try_from(at_most).unwrap_or(i64::MAX)], |row| {
+        read::number(row, 0)
+    })
+}
+
+fn due_of(
+    session: &Session,
+    holder: Option<[u8; 16]>,
+    queue: i64,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<Due>> {
     session
         .conn
         .prepare_cached(
-            "SELECT due_at, no FROM task INDEXED BY task_due WHERE node IS ?1 AND due_at <= ?2
-             ORDER BY due_at, no LIMIT ?3",
+            "SELECT due_at, no FROM task INDEXED BY task_due WHERE node IS ?1 AND queue = ?2 AND due_at <= ?3
+             ORDER BY due_at, no LIMIT ?4",
         )?
-        .query_map(params![node, now.0, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-            Ok(Due { at: row.get(0)?, no: row.get(1)?, orphan: node.is_some() })
+        .query_map(params![holder, queue, now.0, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+            Ok(Due { at: row.get(0)?, no: row.get(1)?, orphan: holder.is_some() })
         })?
         .collect()
 }
 
 /// Nodes that hold tasks and are past their time. Whoever claims is alive, whatever its last heartbeat said.
-fn dead_nodes(session: &Session, claiming: NodeId, now: Timestamp) -> Result<Vec<[u8; 16]>> {
+fn dead_nodes(conn: &Connection, claiming: NodeId, now: Timestamp) -> Result<Vec<[u8; 16]>> {
     // From one holder to the next in the index: they are few, their tasks may be many.
-    let mut next_holder = session.conn.prepare_cached(
+    let mut next_holder = conn.prepare_cached(
         "SELECT node FROM task INDEXED BY task_due WHERE due_at IS NOT NULL AND node > ?1 ORDER BY node LIMIT 1",
     )?;
-    let mut alive = session.conn.prepare_cached("SELECT 1 FROM node WHERE id = ?1 AND alive_until >= ?2")?;
+    let mut alive = conn.prepare_cached("SELECT 1 FROM node WHERE id = ?1 AND alive_until >= ?2")?;
     let (mut dead, mut last) = (vec![], vec![]);
     while let Some(node) = next_holder.query_row([&last], |row| row.get::<_, [u8; 16]>(0)).optional()? {
         if node != *claiming.0.as_bytes() && !alive.exists(params![node, now.0])? {
@@ -112,10 +213,15 @@ pub(super) fn held(conn: &Connection, node: NodeId) -> Result<Vec<TaskId>> {
 
 /// When the next task becomes due that nobody holds.
 pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
-    conn.prepare_cached(
-        "SELECT min(due_at) FROM task INDEXED BY task_due WHERE node IS NULL AND due_at IS NOT NULL",
-    )?
-    .query_row([], |row| Ok(row.get::<_, Option<i64>>(0)?.map(Timestamp)))
+    let mut first = conn.prepare_cached(
+        "SELECT min(due_at) FROM task INDEXED BY task_due WHERE node IS NULL AND queue = ?1 AND due_at IS NOT NULL",
+    )?;
+    let mut next: Option<i64> = None;
+    for queue in queues(conn, None)? {
+        let due: Option<i64> = first.query_row([queue], |row| row.get(0))?;
+        next = next.into_iter().chain(due).min();
+    }
+    Ok(next.map(Timestamp))
 }
 
 /// How much there is to do. Tasks that sleep until later are live, not queued.

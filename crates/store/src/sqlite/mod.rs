@@ -35,9 +35,9 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::Knowledge,
     store::{
-        Change, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, JournalRecord, ListPage,
-        ListQuery, Load, NodeId, Opened, Session as ClientSession, Settled, Store, StoreError, StoredBatch,
-        TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
+        Change, ClaimOf, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, DueTasks,
+        JournalRecord, ListPage, ListQuery, Load, NodeId, Opened, Session as ClientSession, Settled, Store,
+        StoreError, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -180,6 +180,24 @@ impl Store for SqliteStore {
 
     async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError> {
         self.writer.write(0, move |session| lease::claim(session, node, now, limit)).await
+    }
+
+    async fn claim_of(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        of: &[ClaimOf],
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let of = of.to_vec();
+        self.writer.write(0, move |session| lease::claim_of(session, node, now, &of)).await
+    }
+
+    async fn due(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
+        self.scan(move |conn, names| lease::due(conn, names, node, now)).await
+    }
+
+    async fn descendants(&self, root: TaskId, at_most: u64) -> Result<u64, StoreError> {
+        self.scan(move |conn, _| lease::descendants(conn, root, at_most)).await
     }
 
     async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {

@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0003_knowledge.sql"),
     include_str!("../../migrations/0004_memory_weight.sql"),
     include_str!("../../migrations/0005_operator.sql"),
+    include_str!("../../migrations/0006_due_by_owner.sql"),
 ];
 
 /// For the writer and the checkpoints. Durable, or an error.

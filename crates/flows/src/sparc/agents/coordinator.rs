@@ -91,7 +91,7 @@ impl Agent for Coordinator {
             let said = format!("Phase {} of 5: {phase} ({})", phase.index() + 1, phase.role().name());
             cx.progress(phase.index() as f64, Some(5.0), said).await?;
             let ask = Part::data(json!({ "contextId": context_id, "phase": phase }));
-            let child = cx.call(phase.role().name(), Message::of("", Speaker::User, vec![ask])).await?;
+            let child = cx.call_wired(phase.role().name(), Message::of("", Speaker::User, vec![ask])).await?;
             let words = child.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
             match child.state {
                 State::Completed => show(&cx, phase, &child).await?,
