@@ -6,6 +6,7 @@
 //! wait for their commit.
 
 mod calls;
+mod digest;
 
 use std::{
     collections::HashSet,
@@ -81,7 +82,8 @@ impl TaskContext {
         self.run.origin.id
     }
 
-    /// The conversation that the task belongs to.
+    /// The conversation that the task belongs to, by the name that its caller chose. What leaves the server names it by
+    /// [`TaskContext::context_digest`].
     pub fn context_id(&self) -> &str {
         &self.run.origin.context
     }

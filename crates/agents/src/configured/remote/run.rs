@@ -15,6 +15,7 @@ use nuncio_engine::{
 use super::{
     There,
     choose::{self, Chosen},
+    conversation::Conversation,
     form, pool,
     pool::Live,
     settle::Waits,
@@ -36,7 +37,7 @@ pub(super) async fn run(there: &There, cx: &TaskContext) -> Result<Outcome, Agen
 
 async fn work(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
     let job = match there.has_tools() {
-        false => whole(cx),
+        false => whole(there, cx),
         true => match choose::decide(there, cx).await? {
             Ok(chosen) => tool(cx, chosen),
             Err(outcome) => return Ok(outcome),
@@ -58,18 +59,18 @@ async fn work(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
 }
 
 /// The message as it came, under a name that is the same whenever this call is begun.
-fn whole(cx: &TaskContext) -> Job {
+fn whole(there: &There, cx: &TaskContext) -> Job {
     let mut input = cx.input().clone();
     input.id = name(cx);
     // They name tasks of this server.
     input.reference_task_ids = vec![];
-    let context = Some(cx.context_id().to_owned());
-    Job { offer: None, input, context, trace: Some(cx.trace().header()) }
+    let conversation = Some(Conversation::of(cx, there));
+    Job { offer: None, input, conversation, trace: Some(cx.trace().header()) }
 }
 
 fn tool(cx: &TaskContext, chosen: Chosen) -> Job {
     let input = Message::of(name(cx), Role::User, vec![Part::data(chosen.arguments.into())]);
-    Job { offer: Some(chosen.tool), input, context: None, trace: Some(cx.trace().header()) }
+    Job { offer: Some(chosen.tool), input, conversation: None, trace: Some(cx.trace().header()) }
 }
 
 fn name(cx: &TaskContext) -> String {
@@ -208,7 +209,7 @@ impl Attempt<'_> {
             if live.is_none() || self.nth > 1 {
                 self.count_on(&mut from).await;
             }
-            turn::follow(self.there, &step, from, live).await
+            turn::follow(self.there, &step, self.job, from, live).await
         };
         self.cx.step_unwaited(&self.named("follow"), follow).await
     }
