@@ -81,7 +81,8 @@ impl Conversation {
         };
         let is_known = found.as_ref().is_some_and(|record| {
             let stored: Result<Stored, _> = serde_json::from_slice(&record.body);
-            stored.is_ok_and(|stored| stored.context == context) && now.since(record.updated_at) < RENEWED_AFTER
+            stored.is_ok_and(|stored| stored.context == context)
+                && now.since(record.updated_at) < RENEWED_AFTER
         });
         if is_known {
             return;
