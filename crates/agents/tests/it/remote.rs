@@ -5,6 +5,7 @@ mod conversations;
 mod far;
 mod lost;
 mod tools;
+mod withdrawn;
 
 use std::{
     sync::{Arc, atomic::Ordering},

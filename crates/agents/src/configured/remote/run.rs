@@ -9,7 +9,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use nuncio_client::peer::{Ended, Handle, Happened, PeerError};
 use nuncio_engine::{
-    AgentError, Answer, Message, Outcome, Part, Role, TaskContext, question::Question, task::State,
+    AgentError, Answer, Message, Outcome, Part, QuestionOutcome, Role, TaskContext, question::Question,
+    task::State,
 };
 
 use super::{
@@ -18,8 +19,8 @@ use super::{
     conversation::Conversation,
     form, pool,
     pool::Live,
-    settle::Waits,
     turn::{self, Begun, From, Job, Turn},
+    withdraw::{LocalId, RemoteQuestion},
 };
 use crate::configured::spec::Lost;
 
@@ -118,15 +119,16 @@ impl Attempt<'_> {
                 Turn::Failed(why) => return Ok(End::Outcome(Outcome::failed(why))),
                 Turn::Asks { question, handle: kept, open: left, said: words } => {
                     (handle, open, said) = (kept, left, words);
-                    let reply = match given.before(&question) {
-                        Some(reply) => reply,
+                    let outcome = match given.before(&question) {
+                        Some(reply) => QuestionOutcome::Answered(reply),
                         None => match self.ask(&question, &mut live).await {
                             Err(AgentError::Canceled) => return self.stop(live, handle.as_ref()).await,
                             answered => answered?,
                         },
                     };
-                    // A dismissal decides nothing, and stands for a question that was settled elsewhere, too: who
-                    // asks again in another call is answered anew.
+                    // Taken back, there is nothing to pass on: what follows says what came of it.
+                    let QuestionOutcome::Answered(reply) = outcome else { continue };
+                    // A dismissal decides nothing: who asks again in another call is answered anew.
                     if reply != Answer::Cancel {
                         given.now.push_back((question.clone(), reply.clone()));
                     }
@@ -228,14 +230,19 @@ impl Attempt<'_> {
     }
 
     /// Puts a question; the call waits beside the task meanwhile, which may be let go.
-    async fn ask(&self, question: &Question, live: &mut Option<Live>) -> Result<Answer, AgentError> {
-        let task = self.cx.task_id();
-        if let Some(live) = live.take() {
-            pool::keep(task, self.nth, live, Waits::new(self.cx, question));
+    async fn ask(&self, question: &Question, live: &mut Option<Live>) -> Result<QuestionOutcome, AgentError> {
+        let (task, here) = (self.cx.task_id(), LocalId::default());
+        // A run before this one may have left it there, for the same question under another id.
+        let call = match live.take() {
+            Some(call) => Some(call),
+            None => pool::take(task, Some(self.nth)).await,
+        };
+        if let Some(call) = call {
+            pool::keep(task, self.nth, call, RemoteQuestion::new(self.cx, question, here.clone()));
         }
-        let answered = form::put(self.cx, question).await;
+        let outcome = form::put(self.cx, question, &here).await;
         *live = pool::take(task, Some(self.nth)).await;
-        answered
+        outcome
     }
 
     /// The task was canceled while it waited: so is the call. How that ends there is how it ends here.
