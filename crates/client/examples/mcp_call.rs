@@ -147,6 +147,7 @@ fn told(happened: &Happened) -> (&'static str, Value) {
         Happened::Progress(progress) => ("progress", json!(progress)),
         Happened::Log(line) => ("log", json!(line)),
         Happened::Artifact(chunk) => ("artifact", json!(chunk)),
+        Happened::Context(context) => ("context", json!(context)),
         Happened::Said(message) => ("said", json!(message)),
         Happened::Asks(question) => ("asks", json!(question)),
         Happened::Settled(question) => ("settled", json!(question)),

@@ -114,6 +114,9 @@ pub struct Handle {
 pub enum Happened {
     /// From now on this leads back to the call, to what follows. Whoever wants to come back writes it down.
     Kept(Handle),
+    /// The peer's own name of the conversation: to be named with the next call that belongs to it. Where there is
+    /// none, the peer makes one for each call.
+    Context(String),
     /// How far the work is.
     Progress(Progress),
     /// A line of the log.

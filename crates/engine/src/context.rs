@@ -6,6 +6,7 @@
 //! wait for their commit.
 
 mod calls;
+mod digest;
 
 use std::{
     collections::HashSet,
@@ -20,13 +21,14 @@ use crate::{
     access::Caller,
     agent::AgentError,
     clock::Timestamp,
+    commands::withdraw::QuestionWithdrawer,
     content::{Message, Metadata, Part, Role},
     engine::Engine,
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
     follow::Nudge,
     head::Mark,
     journal::Record,
-    question::{Answer, Ask, Question},
+    question::{Answer, Ask, Question, QuestionOutcome},
     run::{Artifacts, Run, Wait},
     task::{Task, TaskId},
     trace::Trace,
@@ -81,7 +83,8 @@ impl TaskContext {
         self.run.origin.id
     }
 
-    /// The conversation that the task belongs to.
+    /// The conversation that the task belongs to, by the name that its caller chose. What leaves the server names it by
+    /// [`TaskContext::context_digest`].
     pub fn context_id(&self) -> &str {
         &self.run.origin.context
     }
@@ -358,11 +361,48 @@ impl TaskContext {
     /// Asks the caller, or whoever answers for them, to fill in a form: a JSON Schema of a flat object of
     /// primitives. The task waits, for a minute or a week, and holds nothing meanwhile.
     pub async fn ask(&self, text: impl Into<String>, schema: Value) -> Result<Answer, AgentError> {
-        check_form(&schema)?;
-        if !self.run.abilities().ask {
-            return Ok(Answer::Unavailable);
+        self.put_question(text, Ask::Form { schema }).await.and_then(answered)
+    }
+
+    /// Puts a question that may be taken back while it waits, by a [`TaskContext::withdrawer`]. As with
+    /// [`TaskContext::ask`], [`TaskContext::sample`] and [`TaskContext::authorize`] it is answered with Unavailable at
+    /// once where nobody can be asked.
+    pub async fn put_question(
+        &self,
+        text: impl Into<String>,
+        ask: Ask,
+    ) -> Result<QuestionOutcome, AgentError> {
+        if let Ask::Form { schema } = &ask {
+            check_form(schema)?;
         }
-        self.question(text.into(), Ask::Form { schema }).await
+        let abilities = self.run.abilities();
+        let can = match &ask {
+            Ask::Form { .. } => abilities.ask,
+            Ask::Sample { .. } => abilities.sample,
+            Ask::Authorization { .. } => abilities.authorize,
+        };
+        match ask {
+            ask if can => self.question(text.into(), ask).await,
+            Ask::Sample { system, max_tokens } if self.run.has_own_model() => {
+                let sampled = self.sample_here(text.into(), system, max_tokens).await;
+                sampled.map(QuestionOutcome::Answered)
+            }
+            _ => Ok(QuestionOutcome::Answered(Answer::Unavailable)),
+        }
+    }
+
+    /// The id that the next question of this line of work will have.
+    pub fn next_question_id(&self) -> String {
+        question_id(&format!("{}#{}", self.scope, self.lock().ordinal + 1))
+    }
+
+    /// What takes questions of this task back, also while the task waits and holds nothing.
+    pub fn withdrawer(&self) -> QuestionWithdrawer {
+        QuestionWithdrawer {
+            engine: Arc::clone(&self.run.engine),
+            caller: self.run.caller(),
+            task: self.run.origin.id,
+        }
     }
 
     /// Asks the caller's model for a text of at most `max_tokens`; the server's own, where the caller has none.
@@ -373,13 +413,7 @@ impl TaskContext {
         system: Option<String>,
         max_tokens: u32,
     ) -> Result<Answer, AgentError> {
-        if !self.run.abilities().sample {
-            return match self.run.has_own_model() {
-                true => self.sample_here(prompt.into(), system, max_tokens).await,
-                false => Ok(Answer::Unavailable),
-            };
-        }
-        self.question(prompt.into(), Ask::Sample { system, max_tokens }).await
+        self.put_question(prompt, Ask::Sample { system, max_tokens }).await.and_then(answered)
     }
 
     /// Asks the server's own model, as a step. One that fails is as good as none, and the log says why.
@@ -416,15 +450,12 @@ impl TaskContext {
         text: impl Into<String>,
         url: impl Into<String>,
     ) -> Result<Answer, AgentError> {
-        if !self.run.abilities().authorize {
-            return Ok(Answer::Unavailable);
-        }
-        self.question(text.into(), Ask::Authorization { url: url.into() }).await
+        self.put_question(text, Ask::Authorization { url: url.into() }).await.and_then(answered)
     }
 
-    async fn question(&self, text: String, ask: Ask) -> Result<Answer, AgentError> {
+    async fn question(&self, text: String, ask: Ask) -> Result<QuestionOutcome, AgentError> {
         let (at, _occupied) = self.place()?;
-        let id = at.replace('#', "q");
+        let id = question_id(&at);
         if !self.run.replayed(|replay| replay.asked(&at, &text))? {
             let question = Question { id: id.clone(), text: text.clone(), ask };
             self.run.record(Record::Asked { at, text }, Some(Event::Question(question))).await?;
@@ -432,7 +463,7 @@ impl TaskContext {
         // Not parked yet, or another branch is at work: a cancel must not wait for the grace period.
         tokio::select! {
             biased;
-            answer = self.run.answer(&id, &self.scope) => Ok(answer),
+            outcome = self.run.outcome(&id, &self.scope) => Ok(outcome),
             () = self.run.canceled() => Err(AgentError::Canceled),
         }
     }
@@ -791,6 +822,21 @@ fn progress(done: f64, total: Option<f64>, text: String) -> Progress {
 fn extend(trail: u32, kind: &str) -> u32 {
     let seed = if trail == 0 { 0x811c_9dc5 } else { trail };
     kind.bytes().chain([0xff]).fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The id of the question at a place.
+fn question_id(at: &str) -> String {
+    at.replace('#', "q")
+}
+
+/// The answer to a question that nobody but its agent could have taken back.
+fn answered(outcome: QuestionOutcome) -> Result<Answer, AgentError> {
+    match outcome {
+        QuestionOutcome::Answered(answer) => Ok(answer),
+        QuestionOutcome::Withdrawn => Err(AgentError::Misuse(
+            "the question was taken back, and the agent waits for its answer: put_question says which".into(),
+        )),
+    }
 }
 
 /// Forms on the wire are flat objects of primitives; anything else would be refused by some protocol.

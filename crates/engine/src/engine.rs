@@ -39,6 +39,7 @@ use crate::{
     head::{self, Head},
     master_key::MasterKey,
     memory::Reads,
+    question::Answer,
     redact::Redactor,
     run::Run,
     runner,
@@ -344,6 +345,18 @@ impl Engine {
     pub async fn reply(&self, caller: &Caller, reply: Reply) -> Result<Task, Error> {
         self.allow_task(caller, Action::Write, "task.reply", &reply.task)?;
         self.0.reply(caller, reply).await
+    }
+
+    /// Answers exactly this question of this task; [`Error::NotAsked`] where it is not open (any more).
+    pub async fn answer(
+        &self,
+        caller: &Caller,
+        task: &str,
+        question: &str,
+        answer: &Answer,
+    ) -> Result<Task, Error> {
+        self.allow_task(caller, Action::Write, "task.reply", task)?;
+        self.0.answer(caller, task, question, answer, true).await
     }
 
     /// Ends a task on request; returns when it has ended, or after the grace period.

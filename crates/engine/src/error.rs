@@ -31,6 +31,9 @@ pub enum Error {
     /// The answer does not fit the question.
     #[error(transparent)]
     Answer(#[from] AnswerError),
+    /// The task does not ask this, or not any more.
+    #[error("questionId: the task does not ask {0:?}, or not any more")]
+    NotAsked(String),
     /// The agent does not take this kind of content.
     #[error("{0}")]
     ContentType(String),

@@ -34,6 +34,8 @@ pub enum Event {
     Question(Question),
     /// A question was answered; the task goes on.
     Answer(Answered),
+    /// A question was taken back by whoever put it: nobody has answered, and nobody needs to.
+    Withdrawn(Withdrawn),
 }
 
 impl Event {
@@ -50,6 +52,7 @@ impl Event {
                 Answer::Accept(data) => json_size(data),
                 Answer::Decline | Answer::Cancel | Answer::Unavailable => 0,
             },
+            Self::Withdrawn(withdrawn) => withdrawn.question.len(),
         }
     }
 }
@@ -137,6 +140,16 @@ pub struct Answered {
     pub question: String,
     /// The answer.
     pub answer: Answer,
+    /// Whether other questions are still open, so that the task goes on waiting.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
+}
+
+/// A question that needs no answer any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withdrawn {
+    /// Which question.
+    pub question: String,
     /// Whether other questions are still open, so that the task goes on waiting.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,

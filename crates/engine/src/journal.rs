@@ -10,8 +10,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    agent::AgentError, clock::Timestamp, error::Error, event::FormatError, head::Mark, question::Answer,
-    store::JournalRecord, task::Task,
+    agent::AgentError,
+    clock::Timestamp,
+    error::Error,
+    event::FormatError,
+    head::Mark,
+    question::{Answer, QuestionOutcome},
+    store::JournalRecord,
+    task::Task,
 };
 
 const FORMAT: u8 = 1;
@@ -25,6 +31,8 @@ pub(crate) enum Record {
     Asked { at: String, text: String },
     /// It was answered. Written by whoever took the answer.
     Answered { question: String, answer: Answer },
+    /// It was taken back: there will be no answer.
+    Withdrawn { question: String },
     /// A sleep began.
     Slept { at: String, until: Timestamp },
     /// A called task ended like this. Kept whole: the called task may expire before its caller ends.
@@ -64,7 +72,7 @@ impl Record {
 pub(crate) struct Replay {
     steps: HashMap<String, (String, Result<Value, String>)>,
     asked: HashMap<String, String>,
-    answers: HashMap<String, Answer>,
+    answers: HashMap<String, QuestionOutcome>,
     sleeps: HashMap<String, Timestamp>,
     calls: HashMap<String, (String, Result<Box<Task>, String>)>,
     left: HashMap<String, Mark>,
@@ -85,7 +93,12 @@ impl Replay {
         match record {
             Record::Step { at, name, result } => drop(self.steps.insert(at, (name, result))),
             Record::Asked { at, text } => drop(self.asked.insert(at, text)),
-            Record::Answered { question, answer } => drop(self.answers.insert(question, answer)),
+            Record::Answered { question, answer } => {
+                self.answers.insert(question, QuestionOutcome::Answered(answer));
+            }
+            Record::Withdrawn { question } => {
+                self.answers.insert(question, QuestionOutcome::Withdrawn);
+            }
             Record::Slept { at, until } => drop(self.sleeps.insert(at, until)),
             Record::Called { at, agent, task } => drop(self.calls.insert(at, (agent, Ok(task)))),
             Record::Refused { at, agent, why } => drop(self.calls.insert(at, (agent, Err(why)))),
@@ -137,7 +150,8 @@ impl Replay {
         self.left.get(scope).copied()
     }
 
-    pub(crate) fn answer(&self, question: &str) -> Option<&Answer> {
+    /// How a question ended, if it did.
+    pub(crate) fn outcome(&self, question: &str) -> Option<&QuestionOutcome> {
         self.answers.get(question)
     }
 
@@ -241,6 +255,7 @@ mod tests {
             Record::Heard { key: "a key".into(), digest: "3q2-7w".into() },
             Record::Refused { at: at(), agent: "helper".into(), why: "nobody is called so".into() },
             Record::Left { scope: "left/inner".into(), mark: Mark { n: 3, trail: 7 } },
+            Record::Withdrawn { question: "q1".into() },
         ]
     }
 

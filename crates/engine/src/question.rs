@@ -44,7 +44,7 @@ pub enum Ask {
     },
 }
 
-/// How a question ended.
+/// What somebody answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
@@ -59,6 +59,18 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// The answer as a message that names its question. Its id is given when it is written.
+    pub fn message(&self, question: &str) -> Message {
+        let mut data = match self {
+            Self::Accept(content) => json!({ "action": "accept", "content": content }),
+            Self::Decline => json!({ "action": "decline" }),
+            Self::Cancel => json!({ "action": "cancel" }),
+            Self::Unavailable => json!({ "action": "unavailable" }),
+        };
+        data["questionId"] = question.into();
+        Message::of("", Role::User, vec![Part::data(data)])
+    }
+
     /// The accepted data as a type; `None` where it was not accepted, or is of another shape.
     pub fn accepted<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
         match self {
@@ -75,6 +87,15 @@ impl Answer {
             _ => None,
         }
     }
+}
+
+/// How a question ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum QuestionOutcome {
+    /// It was answered by somebody.
+    Answered(Answer),
+    /// It was taken back by whoever put it. That is no answer, and is passed on to nobody as one.
+    Withdrawn,
 }
 
 /// Why an answer was refused. Nothing changed.

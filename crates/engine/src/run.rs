@@ -24,7 +24,7 @@ use crate::{
     event::{Entry, Event, Status},
     head::{Head, Mark},
     journal::{Record, Replay},
-    question::Answer,
+    question::{Answer, QuestionOutcome},
     store::JournalRecord,
     surface::Abilities,
     task::{Origin, State, Task, state_while_asking},
@@ -280,24 +280,24 @@ impl Run {
         self.until(|shared| (shared.durable >= ticket).then_some(())).await;
     }
 
-    /// Waits for the answer to a question. The run may be dropped meanwhile; then it never returns.
-    pub(crate) async fn answer(&self, question: &str, scope: &str) -> Answer {
+    /// Waits for the end of a question. The run may be dropped meanwhile; then it never returns.
+    pub(crate) async fn outcome(&self, question: &str, scope: &str) -> QuestionOutcome {
         let _waiting = self.wait_in(scope, Wait::Answer(question.to_owned()));
-        self.until(|shared| shared.replay.answer(question).cloned()).await
+        self.until(|shared| shared.replay.outcome(question).cloned()).await
     }
 
     /// The same, for so long; `None` when the time is up.
-    pub(crate) async fn answer_by(
+    pub(crate) async fn outcome_by(
         &self,
         question: &str,
         scope: &str,
         until: Option<Timestamp>,
-    ) -> Option<Answer> {
-        let Some(until) = until else { return Some(self.answer(question, scope).await) };
+    ) -> Option<QuestionOutcome> {
+        let Some(until) = until else { return Some(self.outcome(question, scope).await) };
         let _waiting = self.wait_in(scope, Wait::AnswerBy(question.to_owned(), until));
         tokio::select! {
             biased;
-            answer = self.until(|shared| shared.replay.answer(question).cloned()) => Some(answer),
+            outcome = self.until(|shared| shared.replay.outcome(question).cloned()) => Some(outcome),
             () = tokio::time::sleep(until.since(self.engine.clock.now())) => None,
         }
     }
@@ -408,9 +408,18 @@ impl Run {
 
     /// Tells the run an answer that is durable already.
     pub(crate) fn answered(&self, question: String, answer: Answer) {
+        self.question_ended(Record::Answered { question, answer });
+    }
+
+    /// Tells the run that a question was taken back, which is durable already.
+    pub(crate) fn withdrawn(&self, question: String) {
+        self.question_ended(Record::Withdrawn { question });
+    }
+
+    fn question_ended(&self, record: Record) {
         {
             let mut shared = self.lock();
-            shared.replay.add(Record::Answered { question, answer });
+            shared.replay.add(record);
             shared.close_answered();
         }
         self.agent.notify_waiters();
@@ -486,7 +495,7 @@ impl Run {
             match line.waits.as_ref()? {
                 // The agent has it before it can take it: not parked in between.
                 Wait::Answer(question) | Wait::AnswerBy(question, _)
-                    if shared.replay.answer(question).is_some() =>
+                    if shared.replay.outcome(question).is_some() =>
                 {
                     return None;
                 }
@@ -595,7 +604,7 @@ impl Shared {
 
     fn close_answered(&mut self) {
         let Self { open, replay, .. } = self;
-        open.retain(|question| replay.answer(question).is_none());
+        open.retain(|question| replay.outcome(question).is_none());
     }
 }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::{
     clock::Timestamp,
     content::{Artifact, Content, Message, Metadata, Part},
-    event::{ArtifactChunk, Entry, Event, Progress},
+    event::{Answered, ArtifactChunk, Entry, Event, Progress, Withdrawn},
     question::{Ask, Question},
 };
 
@@ -254,8 +254,8 @@ impl Task {
                 self.questions.push((self.seq, question));
                 self.show_oldest_question(at);
             }
-            Event::Answer(answered) => {
-                self.questions.retain(|(_, open)| open.id != answered.question);
+            Event::Answer(Answered { question, .. }) | Event::Withdrawn(Withdrawn { question, .. }) => {
+                self.questions.retain(|(_, open)| open.id != question);
                 // Where others are open, a status that shows the next one follows if it has to.
                 if self.questions.is_empty() {
                     self.enter(State::Working, at, None);

@@ -205,5 +205,6 @@ fn name_of(event: &Event) -> &'static str {
         Event::Log(_) => "log",
         Event::Question(_) => "question",
         Event::Answer(_) => "answer",
+        Event::Withdrawn(_) => "withdrawn",
     }
 }

@@ -105,7 +105,7 @@ impl HttpAgent {
         answers: &[Value],
         attempt: u32,
     ) -> Result<Response, Refused> {
-        let mut input = protocol::input(cx, &self.profile.name);
+        let mut input = protocol::input(cx, &self.profile.name, self.spec.tell_caller);
         input.insert("answers".into(), answers.into());
         let request = self
             .client

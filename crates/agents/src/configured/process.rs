@@ -60,11 +60,12 @@ impl ProcessAgent {
 
     /// One process, from its start to its end.
     async fn once(&self, cx: &TaskContext, attempt: u32) -> Result<Ended, AgentError> {
-        let variables = [
+        let mut variables = vec![
             ("NUNCIO_TASK", cx.task_id().to_string()),
-            ("NUNCIO_CONTEXT", cx.context_id().to_owned()),
+            ("NUNCIO_CONTEXT", cx.context_digest()),
             ("NUNCIO_ATTEMPT", attempt.to_string()),
         ];
+        variables.extend(program::caller_variables(&self.spec, cx));
         let mut place = self.places.take(cx).await?;
         let mut program = Program::start(&self.spec, &variables)?;
         let stderr = Arc::clone(&program.stderr);
@@ -103,7 +104,7 @@ impl ProcessAgent {
         place: &mut Place,
         attempt: u32,
     ) -> Result<Ended, AgentError> {
-        let mut input = protocol::input(cx, &self.profile.name);
+        let mut input = protocol::input(cx, &self.profile.name, self.spec.tell_caller);
         input.insert("attempt".into(), attempt.into());
         program.tell(&input).await?;
         let mut talk = Talk::new(cx, program, place);

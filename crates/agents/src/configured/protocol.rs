@@ -252,8 +252,8 @@ pub(super) enum Told<'a> {
     Cancel,
 }
 
-/// What the other side begins with.
-pub(super) fn input(cx: &TaskContext, agent: &str) -> Map<String, Value> {
+/// What the other side begins with. `tell_caller`: whose task it is, too.
+pub(super) fn input(cx: &TaskContext, agent: &str, tell_caller: bool) -> Map<String, Value> {
     let message = cx.input();
     let said = cx.messages().iter().map(|message| {
         let parts: Vec<Value> = message.parts.iter().map(part).collect();
@@ -264,7 +264,12 @@ pub(super) fn input(cx: &TaskContext, agent: &str) -> Map<String, Value> {
     input.insert("protocol".into(), PROTOCOL.into());
     input.insert("agent".into(), agent.into());
     input.insert("task".into(), cx.task_id().to_string().into());
-    input.insert("context".into(), cx.context_id().into());
+    input.insert("context".into(), cx.context_digest().into());
+    if tell_caller {
+        let caller = cx.caller();
+        input.insert("caller".into(), caller.owner().into());
+        input.insert("tenant".into(), caller.tenant().into());
+    }
     input.insert("text".into(), message.joined_text().into());
     input.insert("data".into(), message.data().cloned().unwrap_or_default());
     input.insert("messages".into(), said.collect());

@@ -2,19 +2,21 @@
 //!
 //! Both stand on a [`Peer`], so that there is one durable way to call, to follow, to ask and to stop (`run.rs`).
 //! `profile.rs` says how the agent presents itself, `watch.rs` notices when that changes, `choose.rs` finds out
-//! which tool a message means, `access.rs` who we are to them, `pool.rs` keeps calls alive whose task waits for an
-//! answer, `settle.rs` ends a wait that somebody else has ended.
+//! which tool a message means, `conversation.rs` keeps the other side's name of a conversation, `access.rs` who we are to them, `pool.rs` keeps calls alive whose task waits for an
+//! answer, `withdraw.rs` takes a question back that
+//! was closed over there.
 
 mod access;
 mod artifacts;
 mod choose;
+mod conversation;
 mod form;
 mod pool;
 mod profile;
 mod run;
-mod settle;
 mod turn;
 mod watch;
+mod withdraw;
 
 use std::{
     sync::{Arc, PoisonError, RwLock},

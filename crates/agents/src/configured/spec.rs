@@ -106,6 +106,9 @@ pub struct ProcessSpec {
     /// Lines that it prints, from its start to its end.
     #[serde(default = "hundred_thousand")]
     pub max_lines: u64,
+    /// Whether it is told the name and the tenant of the caller whose task it is.
+    #[serde(default)]
+    pub tell_caller: bool,
 }
 
 /// What goes over a program's pipes.
@@ -137,6 +140,9 @@ pub struct HttpSpec {
     /// Bytes of an answer, all of a stream together.
     #[serde(default = "sixteen_mebibytes")]
     pub max_answer_bytes: usize,
+    /// Whether it is told the name and the tenant of the caller whose task it is.
+    #[serde(default)]
+    pub tell_caller: bool,
 }
 
 /// An MCP server: a command or an address.

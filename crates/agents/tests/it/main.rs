@@ -4,6 +4,7 @@
 
 mod bench;
 mod built_in;
+mod contexts;
 mod echo;
 mod fleet;
 mod http;

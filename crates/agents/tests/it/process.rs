@@ -51,7 +51,8 @@ say(type="done", data=given)
     assert_eq!(given["protocol"], 1);
     assert_eq!(given["agent"], "program");
     assert_eq!(given["task"], task.origin.id.to_string());
-    assert_eq!(given["context"], task.origin.context);
+    let context = given["context"].as_str().unwrap();
+    assert!(context.starts_with("ctx_") && context != task.origin.context, "{context}");
     assert_eq!(given["attempt"], 1);
     assert_eq!(given["data"], json!({ "city": "Rome" }));
     assert_eq!(given["messages"][0]["parts"], json!([{ "data": { "city": "Rome" } }]));

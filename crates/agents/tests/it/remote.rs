@@ -1,9 +1,11 @@
 //! Agents that stand for somebody elsewhere: what is said, asked, answered and stopped there, through everything that
 //! may happen to either side.
 
+mod conversations;
 mod far;
 mod lost;
 mod tools;
+mod withdrawn;
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -114,7 +116,7 @@ async fn what_is_said_goes_over_and_what_happens_comes_back() {
     assert!(task.artifacts[0].complete);
     let begun = far.asked()[0].begin.clone().unwrap();
     assert_eq!(begun.input.joined_text(), "say hello");
-    assert_eq!(begun.context.as_deref(), Some(task.origin.context.as_str()));
+    assert_eq!(begun.context, None, "the other side names the conversation");
     assert!(begun.input.id.contains(&task.origin.id.to_string()), "{}", begun.input.id);
     let log = server.log(&task).await;
     assert!(log.iter().any(|event| matches!(event, Event::Progress(p) if p.total == Some(2.0))), "{log:#?}");

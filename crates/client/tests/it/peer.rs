@@ -63,7 +63,7 @@ impl Story {
                     }
                 }
             }
-            Happened::Log(_) | Happened::Settled(_) => {}
+            Happened::Context(_) | Happened::Log(_) | Happened::Settled(_) => {}
         }
     }
 

@@ -15,7 +15,6 @@ use crate::{
     engine::Inner,
     error::Error,
     event::{Entry, Event, Status},
-    question::Answer,
     store::{Change, Guard, Opened, RunChange, TaskKey},
     task::{State, Task, TaskId},
 };
@@ -79,7 +78,7 @@ impl Inner {
             run.cancel();
         }
         if tell && !asked.is_empty() {
-            self.answer_caller(row, asked, Answer::Cancel);
+            self.withdraw_from_caller(row, asked);
         }
         Ok(Some(task))
     }
@@ -127,7 +126,7 @@ impl Inner {
         self.due(now);
         let ended = self.until_ended(caller, &row.id.to_string(), task).await?;
         if tell && ended.state.is_terminal() && !asked.is_empty() {
-            self.answer_caller(row, asked, Answer::Cancel);
+            self.withdraw_from_caller(row, asked);
         }
         Ok(Some(ended))
     }

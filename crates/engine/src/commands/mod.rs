@@ -8,6 +8,7 @@ pub mod submit;
 #[cfg(test)]
 mod tests;
 pub mod webhooks;
+pub mod withdraw;
 
 use std::sync::Arc;
 

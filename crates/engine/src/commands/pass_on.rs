@@ -5,14 +5,8 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
-
-use super::reply::Reply;
 use crate::{
     access::Caller,
-    content::{Message, Part, Role},
     engine::Inner,
     error::Error,
     head::Head,
@@ -26,24 +20,6 @@ pub(crate) fn passed_on(called: TaskId, question: &str) -> String {
     format!("{called}.{question}")
 }
 
-/// An answer as a message that names its question. Its id is made of what is passed on, and short however many tasks
-/// have called each other.
-fn message_of(passed: &str, question: &str, answer: &Answer) -> Message {
-    let digest = Sha256::digest(passed.as_bytes());
-    let id = format!("answer-{}", BASE64_URL_SAFE_NO_PAD.encode(&digest[..16]));
-    let (action, content) = match answer {
-        Answer::Accept(data) => ("accept", Some(data)),
-        Answer::Decline => ("decline", None),
-        Answer::Cancel => ("cancel", None),
-        Answer::Unavailable => ("unavailable", None),
-    };
-    let mut data = json!({ "questionId": question, "action": action });
-    if let (Some(content), Value::Object(data)) = (content, &mut data) {
-        data.insert("content".into(), content.clone());
-    }
-    Message::of(id, Role::User, vec![Part::data(data)])
-}
-
 impl Inner {
     /// Answers what a called task asks. One that does not ask it any more has its answer, or has ended.
     pub(crate) async fn answer_called(
@@ -53,23 +29,12 @@ impl Inner {
         question: &Question,
         answer: &Answer,
     ) -> Result<(), Error> {
-        let reply = Reply {
-            task: called.to_string(),
-            context: None,
-            message: message_of(&passed_on(called, &question.id), &question.id, answer),
-            idempotency_key: None,
-            webhooks: vec![],
-        };
-        let asks = |task: &Task| task.questions.iter().any(|(_, open)| open.id == question.id);
-        let stays =
-            |why: &str| Err(Error::Internal(format!("a called task does not take its answer: {why}")));
-        match self.answer(caller, reply).await {
-            Ok(task) if asks(&task) => stays("it takes it for a repeat"),
-            Ok(_) | Err(Error::Ended(_)) => Ok(()),
-            // It has its answer already; anything else would be asked again at once, for ever.
+        match self.answer(caller, &called.to_string(), &question.id, answer, false).await {
+            // It has its answer already, does not ask any more, or has ended.
+            Ok(_) | Err(Error::NotAsked(_) | Error::Ended(_)) => Ok(()),
+            // Anything else would be asked again at once, for ever.
             Err(Error::Invalid(why)) => {
-                let opened = self.find(caller, &called.to_string()).await?;
-                if asks(&self.fold(&opened).await?) { stays(&why) } else { Ok(()) }
+                Err(Error::Internal(format!("a called task does not take its answer: {why}")))
             }
             Err(error) => Err(error),
         }
@@ -88,46 +53,30 @@ impl Inner {
         if self.fold(&opened).await?.questions.iter().any(|(_, open)| open.id == question.id) {
             return Ok(());
         }
-        let id = passed_on(called, &question.id);
-        let reply = Reply {
-            task: task.to_string(),
-            context: None,
-            message: message_of(&id, &id, &Answer::Cancel),
-            idempotency_key: None,
-            webhooks: vec![],
-        };
-        match self.answer(caller, reply).await {
-            Err(Error::Invalid(_) | Error::Ended(_)) => Ok(()),
-            answered => answered.map(drop),
+        match self.withdraw_question(caller, task, &passed_on(called, &question.id)).await {
+            Ok(_) | Err(Error::Ended(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
-    /// Answers what the caller of a task asks in its name, after it was answered, or ended, here. Nobody waits for
+    /// Answers what the caller of a task asks in its name, after it was answered here. Nobody waits for
     /// it: where it cannot be done now, the question stays there until somebody answers it.
-    pub(super) fn answer_caller(self: &Arc<Self>, called: &TaskRow, questions: Vec<String>, answer: Answer) {
+    pub(super) fn answer_caller(self: &Arc<Self>, called: &TaskRow, question: String, answer: Answer) {
         let Some(parent) = called.parent else { return };
         let (engine, called) = (Arc::clone(self), called.id);
         tokio::spawn(async move {
             let Ok(Some(row)) = engine.store.row(&TaskKey::Id(parent)).await else { return };
             let Ok(head) = Head::decode(&row.head) else { return };
-            let caller = head.caller(&row.owner);
-            for question in questions {
-                let question = passed_on(called, &question);
-                let reply = Reply {
-                    task: parent.to_string(),
-                    context: None,
-                    message: message_of(&question, &question, &answer),
-                    idempotency_key: None,
-                    webhooks: vec![],
-                };
-                // Up to whoever called that one, too.
-                let answered: Pin<Box<dyn Future<Output = Result<Task, Error>> + Send>> =
-                    Box::pin(engine.reply(&caller, reply));
-                match answered.await {
-                    // It was not asked there, or has been answered.
-                    Ok(_) | Err(Error::Invalid(_) | Error::Ended(_) | Error::NoSuchTask(_)) => {}
-                    Err(error) => tracing::warn!(task = %parent, %error, "a question was answered elsewhere"),
-                }
+            let (caller, parent) = (head.caller(&row.owner), parent.to_string());
+            let question = passed_on(called, &question);
+            // Up to whoever called that one, too.
+            let answered: Pin<Box<dyn Future<Output = Result<Task, Error>> + Send>> =
+                Box::pin(engine.answer(&caller, &parent, &question, &answer, true));
+            match answered.await {
+                // It was not asked there, or has been answered.
+                Ok(_)
+                | Err(Error::NotAsked(_) | Error::Invalid(_) | Error::Ended(_) | Error::NoSuchTask(_)) => {}
+                Err(error) => tracing::warn!(task = %parent, %error, "a question was answered elsewhere"),
             }
         });
     }

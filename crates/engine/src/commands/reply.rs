@@ -66,14 +66,35 @@ impl Inner {
     pub(crate) async fn reply(self: &Arc<Self>, caller: &Caller, reply: Reply) -> Result<Task, Error> {
         let (task, answered) = self.hear_reply(caller, reply).await?;
         if let Some((row, question, answer)) = answered {
-            self.answer_caller(&row, vec![question], answer);
+            self.answer_caller(&row, question, answer);
         }
         Ok(task)
     }
 
-    /// As `reply`, without a word to the task that called this one: it is where the answer comes from, or goes.
-    pub(crate) async fn answer(self: &Arc<Self>, caller: &Caller, reply: Reply) -> Result<Task, Error> {
-        Ok(self.hear_reply(caller, reply).await?.0)
+    /// Answers exactly this question of this task. `Error::NotAsked` where it is not open.
+    ///
+    /// `passes_up`: the task that called this one asks it, too, and gets the same answer. Not where the answer comes
+    /// from there.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        caller: &Caller,
+        task: &str,
+        question: &str,
+        answer: &Answer,
+        passes_up: bool,
+    ) -> Result<Task, Error> {
+        let reply = Reply {
+            task: task.to_owned(),
+            context: None,
+            message: answer.message(question),
+            idempotency_key: None,
+            webhooks: vec![],
+        };
+        let (task, answered) = self.hear_reply(caller, reply).await?;
+        if let Some((row, question, answer)) = answered.filter(|_| passes_up) {
+            self.answer_caller(&row, question, answer);
+        }
+        Ok(task)
     }
 
     async fn hear_reply(
@@ -256,13 +277,13 @@ fn asked<'a>(task: &'a Task, message: &Message) -> Result<Option<&'a Question>, 
         None => Ok(task.questions.first().map(|(_, question)| question)),
         Some(id) => match task.questions.iter().find(|(_, question)| question.id == id) {
             Some((_, question)) => Ok(Some(question)),
-            None => Err(Error::Invalid(format!("questionId: the task does not ask {id:?}, or not any more"))),
+            None => Err(Error::NotAsked(id.to_owned())),
         },
     }
 }
 
-/// The status that shows the next open question, when the one that was shown is answered.
-fn next_question(task: &Task, answered: &str) -> Option<Status> {
+/// The status that shows the next open question, when the one that was shown is answered or taken back.
+pub(super) fn next_question(task: &Task, answered: &str) -> Option<Status> {
     let [(_, shown), (seq, next), ..] = &task.questions[..] else { return None };
     let message = next.message(&task.origin.public_id(), *seq);
     (shown.id == answered).then(|| Status { state: state_while_asking(next), message: Some(message) })

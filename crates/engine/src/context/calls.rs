@@ -19,7 +19,7 @@ use crate::{
     error::Error,
     event::Event,
     journal::Record,
-    question::Question,
+    question::{Question, QuestionOutcome},
     task::{State, Task, TaskId},
 };
 
@@ -192,13 +192,13 @@ impl Call<'_> {
         let busy = run.busy();
         engine.still_asked(&caller, run.origin.id, called, &question).await.map_err(AgentError::failed)?;
         drop(busy);
-        let answer = tokio::select! {
+        let outcome = tokio::select! {
             biased;
-            answer = run.answer_by(&id, &self.cx.scope, self.until) => answer,
+            outcome = run.outcome_by(&id, &self.cx.scope, self.until) => outcome,
             () = run.canceled() => return Err(AgentError::Canceled),
         };
-        // Its time is up: it is canceled when it is looked at again.
-        let Some(answer) = answer else { return Ok(()) };
+        // Its time is up: it is canceled when it is looked at again. Or the called task does not ask any more.
+        let Some(QuestionOutcome::Answered(answer)) = outcome else { return Ok(()) };
         let _busy = run.busy();
         loop {
             match engine.answer_called(&caller, called, &question, &answer).await {

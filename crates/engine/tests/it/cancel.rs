@@ -39,7 +39,7 @@ async fn a_task_that_waits_is_canceled_in_one_commit() {
 
     let error = cancel(&engine, &task).await.unwrap_err();
     assert!(matches!(error, Error::NotCancelable(State::Canceled)), "{error}");
-    let error = engine.answer(&task, said("me")).await.unwrap_err();
+    let error = engine.say(&task, said("me")).await.unwrap_err();
     assert!(matches!(error, Error::Ended(State::Canceled)), "{error}");
     assert_eq!(engine.row(task.origin.id).await, after, "refused, and nothing changed");
 }

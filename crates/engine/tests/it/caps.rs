@@ -68,7 +68,7 @@ async fn events_per_task_stops_questions_and_messages_and_no_answers() {
         if task.state.is_terminal() {
             break;
         }
-        let told = engine.answer(&task, said("y")).await.unwrap();
+        let told = engine.say(&task, said("y")).await.unwrap();
         task = engine.settled(&told).await;
     }
     assert_eq!(task.state, State::Failed);
@@ -77,9 +77,9 @@ async fn events_per_task_stops_questions_and_messages_and_no_answers() {
     let task = engine.send(to("greedy", "wait 1")).await;
     until("it is at work", async || (engine.row(task.origin.id).await.seq == 2).then_some(())).await;
     for _ in 0..6 {
-        engine.answer(&task, said("more")).await.unwrap();
+        engine.say(&task, said("more")).await.unwrap();
     }
-    let error = engine.answer(&task, said("more")).await.unwrap_err();
+    let error = engine.say(&task, said("more")).await.unwrap_err();
     assert!(matches!(&error, Error::Limit(why) if why.starts_with("events_per_task: ")), "{error}");
     let task = engine.cancel(&me(), &task.origin.id.to_string()).await.unwrap();
     assert!(task.state.is_terminal(), "the end always finds room");
@@ -95,10 +95,10 @@ async fn bytes_per_task() {
 
     let task = engine.send(to("greedy", "wait 1")).await;
     for _ in 0..9 {
-        engine.answer(&task, said("x".repeat(1_000))).await.unwrap();
+        engine.say(&task, said("x".repeat(1_000))).await.unwrap();
     }
     for much in ["x".repeat(1_000), "x".repeat(10_001)] {
-        let error = engine.answer(&task, said(much)).await.unwrap_err();
+        let error = engine.say(&task, said(much)).await.unwrap_err();
         assert!(matches!(&error, Error::Limit(why) if why.starts_with("bytes_per_task: ")), "{error}");
     }
     let letters = |count: usize| format!("log {}0", "0".repeat(count - 5));
@@ -111,10 +111,10 @@ async fn bytes_per_task() {
 async fn messages_per_task() {
     let engine = greedy().options(|options| options.limits.messages_per_task = 3).start().await;
     let task = engine.send(to("greedy", "wait 1")).await;
-    engine.answer(&task, said("two")).await.unwrap();
-    engine.answer(&task, said("three")).await.unwrap();
+    engine.say(&task, said("two")).await.unwrap();
+    engine.say(&task, said("three")).await.unwrap();
     let before = engine.row(task.origin.id).await;
-    let error = engine.answer(&task, said("four")).await.unwrap_err();
+    let error = engine.say(&task, said("four")).await.unwrap_err();
     assert!(matches!(&error, Error::Limit(why) if why.starts_with("messages_per_task: ")), "{error}");
     assert_eq!(engine.row(task.origin.id).await, before);
 }
@@ -128,9 +128,9 @@ async fn parts_per_message() {
         Message::of("m", Role::User, all)
     };
     let task = engine.send(Submit::new("greedy", of(3))).await;
-    engine.answer(&task, of(3)).await.unwrap();
+    engine.say(&task, of(3)).await.unwrap();
     let submitted = engine.submit(&me(), Submit::new("greedy", of(4))).await.unwrap_err();
-    let replied = engine.answer(&task, of(4)).await.unwrap_err();
+    let replied = engine.say(&task, of(4)).await.unwrap_err();
     for error in [submitted, replied] {
         assert!(matches!(&error, Error::Limit(why) if why.starts_with("parts_per_message: ")), "{error}");
     }

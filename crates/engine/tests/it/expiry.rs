@@ -65,7 +65,7 @@ async fn ended_tasks_go_after_the_retention_and_live_ones_stay() {
     assert_eq!(engine.list(&me(), List { page_size: 10, ..Default::default() }).await.unwrap().total, 5);
 
     // The time counts from the end, not from the beginning.
-    engine.answer(&waiting, said("me")).await.unwrap();
+    engine.say(&waiting, said("me")).await.unwrap();
     let ended = engine.ended(&waiting).await;
     assert_eq!(ended.state, State::Completed);
     clock.advance(retention - Duration::from_millis(1));

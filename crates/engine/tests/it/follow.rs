@@ -95,7 +95,7 @@ async fn live_from_several_committers_without_a_gap_or_a_repeat() {
         let speak = async |n: usize| {
             for turn in 0..5 {
                 // Refused once the task has ended; that is not what this is about.
-                let _ = engine.answer(&task, said(format!("{n}.{turn}"))).await;
+                let _ = engine.say(&task, said(format!("{n}.{turn}"))).await;
             }
         };
         let (seen, ()) = tokio::join!(join_all((0..4).map(|n| follow(n % 2))), async {
@@ -138,7 +138,7 @@ async fn a_follower_of_a_task_that_waits_hears_of_it_when_it_goes_on() {
     let mut follower = engine.follow(&me(), &task.origin.id.to_string(), task.seq).await.unwrap();
     let waiting = tokio::time::timeout(Duration::from_millis(20), follower.next());
     assert!(waiting.await.is_err(), "there is nothing to hear yet, and no end");
-    engine.answer(&task, said("me")).await.unwrap();
+    engine.say(&task, said("me")).await.unwrap();
     let mut seen = engine.log(task.origin.id).await[..task.seq as usize].to_vec();
     read_on(&mut follower, &mut seen).await;
     assert_eq!(seen, engine.log(task.origin.id).await);
@@ -235,7 +235,7 @@ async fn follow_all(engine: &Engine, readers: Vec<Vec<Reader>>) {
     let stop = Arc::new(AtomicBool::new(false));
     let speaking = async {
         for n in 0..10 {
-            let _ = engine.answer(&task, said(format!("{n}"))).await;
+            let _ = engine.say(&task, said(format!("{n}"))).await;
         }
         stop.store(true, Ordering::SeqCst);
     };

@@ -7,7 +7,7 @@
 use nuncio_engine::{
     Answer, Content, Event, Level, Message, Part, Role, State,
     clock::Timestamp,
-    event::{self, Answered, ArtifactChunk, Entry, FormatError, LogLine, Progress, Status},
+    event::{self, Answered, ArtifactChunk, Entry, FormatError, LogLine, Progress, Status, Withdrawn},
     question::{Ask, Question},
     webhook::{Authentication, WebhookConfig},
 };
@@ -146,6 +146,8 @@ fn every_event() -> Vec<Entry> {
         answer(Answer::Decline, false),
         answer(Answer::Cancel, false),
         answer(Answer::Unavailable, false),
+        Event::Withdrawn(Withdrawn { question: "q1".into(), more: false }),
+        Event::Withdrawn(Withdrawn { question: "q1".into(), more: true }),
     ]);
     events.into_iter().zip(1_700_000_000_000..).map(|(event, at)| Entry(Timestamp(at), event)).collect()
 }

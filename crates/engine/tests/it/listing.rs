@@ -97,7 +97,7 @@ async fn every_filter_finds_what_it_names() {
 
     // A task moves to the front when its status changes.
     clock.advance(Duration::from_secs(1));
-    engine.answer(&asks, said("me")).await.unwrap();
+    engine.say(&asks, said("me")).await.unwrap();
     engine.ended(&asks).await;
     assert_eq!(list(by(None, None, None, None)).await[0].origin.id, asks.origin.id);
 }

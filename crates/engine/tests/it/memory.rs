@@ -54,7 +54,7 @@ fn after_a_restart_an_agent_finds_what_it_read_before_and_writes_nothing_twice()
 
     let life = world.life();
     life.block_on(async {
-        life.engine.answer(&task, said("yes")).await.unwrap();
+        life.engine.say(&task, said("yes")).await.unwrap();
         let task = life.engine.ended(&task).await;
         assert_eq!(task.state, State::Completed, "{}", last_words(&task));
         let report = text_of(&task, "report");

@@ -73,9 +73,9 @@ async fn a_question_goes_up_and_its_answer_down_through_restarts() {
                 drop(engine);
                 engine = world.start().await;
             }
-            let refused = engine.answer(&asking, data(json!({ "name": 1 }))).await;
+            let refused = engine.say(&asking, data(json!({ "name": 1 }))).await;
             assert!(refused.is_err(), "the schema is that of the task that asks");
-            engine.answer(&asking, said(answer)).await.unwrap();
+            engine.say(&asking, said(answer)).await.unwrap();
         }
         let ended = engine.ended(&task).await;
         assert!(text_of(&ended, "heard").starts_with("Ada Bob (Completed)"), "{}", text_of(&ended, "heard"));
@@ -98,7 +98,7 @@ async fn whoever_answers_the_called_task_answers_for_both() {
                 child = called(&parent);
             }
             let child = engine.get(&me(), &child).await.unwrap();
-            engine.answer(&child, said(answer)).await.unwrap();
+            engine.say(&child, said(answer)).await.unwrap();
         }
         let ended = engine.ended(&task).await;
         assert!(text_of(&ended, "heard").starts_with("Ada Bob (Completed)"), "{}", text_of(&ended, "heard"));

@@ -46,7 +46,7 @@ async fn a_task_that_asks_holds_nothing_and_survives_a_restart() {
     let engine = world.start().await;
     let again = engine.parked(&task).await;
     assert_eq!(again, task, "a restart changes nothing about a question");
-    let task = engine.answer(&task, said("Ada")).await.unwrap();
+    let task = engine.say(&task, said("Ada")).await.unwrap();
     assert_eq!(task.state, State::Working);
     let task = engine.ended(&task).await;
     assert_eq!(
@@ -66,7 +66,7 @@ async fn an_answer_is_understood_in_every_form() {
     let engine = world.start().await;
     let check = async |of: &str, message: Message, expected: Answer| {
         let task = engine.run(to("curious", of)).await;
-        let task = engine.answer(&task, message.clone()).await.unwrap();
+        let task = engine.say(&task, message.clone()).await.unwrap();
         let task = engine.ended(&task).await;
         let expected = serde_json::to_string(&expected).unwrap();
         assert_eq!(text_of(&task, "answer"), expected, "{of}: {message:?}");
@@ -131,7 +131,7 @@ async fn an_answer_that_does_not_fit_changes_nothing() {
         assert_eq!(engine.webhooks(&me(), &task.origin.id.to_string()).await.unwrap(), [], "{message:?}");
     }
     // And then it is answered all the same.
-    engine.answer(&task, said("4")).await.unwrap();
+    engine.say(&task, said("4")).await.unwrap();
     assert_eq!(engine.ended(&task).await.state, State::Completed);
 }
 
@@ -149,9 +149,9 @@ async fn a_bare_word_does_not_answer_a_form_of_two_fields() {
     });
     let engine = world.start().await;
     let task = engine.run(to("curious", "go")).await;
-    let error = engine.answer(&task, said("Paris")).await.unwrap_err();
+    let error = engine.say(&task, said("Paris")).await.unwrap_err();
     assert!(error.to_string().contains("from, to"), "{error}");
-    engine.answer(&task, said(r#"{"from": "Rome", "to": "Paris"}"#)).await.unwrap();
+    engine.say(&task, said(r#"{"from": "Rome", "to": "Paris"}"#)).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!(text_of(&task, "answer"), r#"{"accept":{"from":"Rome","to":"Paris"}}"#);
 }
@@ -171,14 +171,14 @@ async fn an_authorization_is_asked_for_and_a_model_is_asked_where_there_is_one()
     assert_eq!(task.state, State::AuthRequired);
     assert_eq!(task.status_message.as_ref().unwrap().data().unwrap()["url"], "https://a.example/login");
     engine.parked(&task).await;
-    engine.answer(&task, said("done")).await.unwrap();
+    engine.say(&task, said("done")).await.unwrap();
     assert_eq!(text_of(&engine.ended(&task).await, "answer"), "done");
 
     let mut sampling = to("curious", "sample");
     sampling.abilities = Abilities { ask: true, sample: true, ..Abilities::default() };
     let task = engine.run(sampling).await;
     assert_eq!(task.state, State::InputRequired);
-    engine.answer(&task, said("words")).await.unwrap();
+    engine.say(&task, said("words")).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!(text_of(&task, "answer"), "words");
     engine.checked(task.origin.id).await;
@@ -228,7 +228,7 @@ async fn a_question_id_picks_one_of_two_open_questions() {
     engine.checked(task.origin.id).await;
 
     let answer = data(json!({"questionId": "rightq1", "value": "R"}));
-    let task = engine.answer(&task, answer).await.unwrap();
+    let task = engine.say(&task, answer).await.unwrap();
     assert_eq!((task.state, task.questions.len()), (State::AuthRequired, 1));
     let task = until("the right line has gone on", async || {
         let task = engine.task(task.origin.id).await;
@@ -239,7 +239,7 @@ async fn a_question_id_picks_one_of_two_open_questions() {
     let task = engine.parked(&task).await;
     engine.checked(task.origin.id).await;
 
-    engine.answer(&task, data(json!({"action": "decline"}))).await.unwrap();
+    engine.say(&task, data(json!({"action": "decline"}))).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!((task.state, text_of(&task, "left").as_str()), (State::Completed, "\"decline\""));
     engine.checked(task.origin.id).await;
@@ -252,12 +252,12 @@ async fn of_two_open_questions_the_next_is_shown_when_the_first_is_answered() {
     let task = engine.run(to("twins", "go")).await;
     let task = engine.parked(&task).await;
     assert_eq!(task.state, State::AuthRequired);
-    let task = engine.answer(&task, said("signed in")).await.unwrap();
+    let task = engine.say(&task, said("signed in")).await.unwrap();
     assert_eq!(task.state, State::InputRequired);
     assert_eq!(task.status_message.as_ref().unwrap().data().unwrap()["questionId"], "rightq1");
     engine.parked(&task).await;
     engine.checked(task.origin.id).await;
-    engine.answer(&task, said("R")).await.unwrap();
+    engine.say(&task, said("R")).await.unwrap();
     assert_eq!(engine.ended(&task).await.state, State::Completed);
     engine.checked(task.origin.id).await;
 }
@@ -267,7 +267,7 @@ async fn history_is_told_in_the_order_in_which_it_was_said() {
     let world = World::new().agent("curious", curious);
     let engine = world.start().await;
     let task = engine.run(to("curious", "go")).await;
-    engine.answer(&task, said("Ada")).await.unwrap();
+    engine.say(&task, said("Ada")).await.unwrap();
     let task = engine.ended(&task).await;
     let said: Vec<String> = task.history.iter().map(Message::joined_text).collect();
     assert_eq!(said, ["go", "What is it called?", "Ada"]);
@@ -285,7 +285,7 @@ async fn lines_within_lines_wait_without_a_run_too() {
     let engine = world.start().await;
     let task = engine.run(to("deep", "go")).await;
     let task = engine.parked(&task).await;
-    engine.answer(&task, said("Ada")).await.unwrap();
+    engine.say(&task, said("Ada")).await.unwrap();
     assert_eq!(engine.ended(&task).await.state, State::Completed);
 }
 
@@ -313,7 +313,7 @@ async fn an_answer_that_races_the_park_is_never_lost() {
                 if let Event::Question(question) = entry.event() {
                     let answer =
                         json!({"questionId": question.id, "action": "accept", "content": {"value": "A"}});
-                    engine.answer(&task, data(answer)).await.unwrap();
+                    engine.say(&task, data(answer)).await.unwrap();
                 }
             }
         }
@@ -345,7 +345,7 @@ async fn an_answer_that_comes_right_after_the_park_wakes_the_task() {
     let task = engine.run(to("curious", "go")).await;
     // Parked, and the run that did it has not looked up yet.
     gate.arrival().await;
-    engine.answer(&task, said("Ada")).await.unwrap();
+    engine.say(&task, said("Ada")).await.unwrap();
     assert_eq!(engine.ended(&task).await.state, State::Completed);
     gate.open();
 }
@@ -365,7 +365,7 @@ async fn a_run_that_has_let_go_does_not_take_its_successor_with_it() {
     let engine = world.start_on(store).await;
     let task = engine.run(to("curious", "go")).await;
     gate.arrival().await;
-    engine.answer(&task, said("yes")).await.unwrap();
+    engine.say(&task, said("yes")).await.unwrap();
     until("the second run is at work", async || {
         let log = engine.log(task.origin.id).await;
         matches!(log.last()?.event(), Event::Log(_)).then_some(())
@@ -412,7 +412,7 @@ async fn an_answer_that_is_durable_but_not_told_yet_is_not_parked_over() {
     let task = engine.run(to("pair", "go")).await;
     let answering = tokio::spawn({
         let (engine, task) = (engine.clone(), task.clone());
-        async move { engine.answer(&task, said("Ada")).await }
+        async move { engine.say(&task, said("Ada")).await }
     });
     gate.arrival().await;
     // The other line ends its step and goes to sleep, so that the whole task could be parked.
@@ -452,7 +452,7 @@ async fn a_question_that_is_put_while_the_one_before_it_is_answered_is_listed() 
     let task = engine.run(to("pair", "go")).await;
     let answering = tokio::spawn({
         let (engine, task) = (engine.clone(), task.clone());
-        async move { engine.answer(&task, said("Ada")).await }
+        async move { engine.say(&task, said("Ada")).await }
     });
     // The first answer is durable, and its run has not been told, when the second question is put.
     gate.arrival().await;
@@ -466,7 +466,7 @@ async fn a_question_that_is_put_while_the_one_before_it_is_answered_is_listed() 
     gate.open();
     answering.await.unwrap().unwrap();
     engine.parked(&task).await;
-    engine.answer(&task, said("Bob")).await.unwrap();
+    engine.say(&task, said("Bob")).await.unwrap();
     assert_eq!(engine.ended(&task).await.state, State::Completed);
 }
 
@@ -481,7 +481,7 @@ async fn a_message_that_races_the_park_does_not_keep_the_run_alive() {
     let engine = world.start_on(store).await;
     let task = engine.send(to("sleeper", "go")).await;
     gate.arrival().await;
-    engine.answer(&task, said("by the way")).await.unwrap();
+    engine.say(&task, said("by the way")).await.unwrap();
     gate.open();
     engine.parked(&task).await;
 }

@@ -87,10 +87,10 @@ async fn tell(engine: &Engine, script: Script, commands: Vec<Command>) {
 async fn perform(engine: &Engine, task: &Task, command: Command) {
     let id = task.origin.id.to_string();
     let refused = match command {
-        Command::Say => engine.answer(task, said("by the way")).await.err(),
-        Command::Answer => engine.answer(task, said("fine")).await.err(),
-        Command::AnswerBadly => engine.answer(task, data(json!({"y": 1, "x": 2}))).await.err(),
-        Command::Decline => engine.answer(task, data(json!({"action": "decline"}))).await.err(),
+        Command::Say => engine.say(task, said("by the way")).await.err(),
+        Command::Answer => engine.say(task, said("fine")).await.err(),
+        Command::AnswerBadly => engine.say(task, data(json!({"y": 1, "x": 2}))).await.err(),
+        Command::Decline => engine.say(task, data(json!({"action": "decline"}))).await.err(),
         Command::Cancel => within(engine.cancel(&me(), &id)).await.err(),
         Command::Get => {
             engine.checked(task.origin.id).await;
@@ -135,7 +135,7 @@ async fn finish(engine: &Engine, task: &Task) {
         for one in family(engine, task).await {
             if one.state.is_interrupted() {
                 // It may have ended, or been answered, since it was listed.
-                let _ = engine.answer(&one, said("fine")).await;
+                let _ = engine.say(&one, said("fine")).await;
             }
         }
         engine.task(task.origin.id).await.state.is_terminal().then_some(())

@@ -163,7 +163,7 @@ async fn see_it_through(engine: &Engine, agent: &str) -> Task {
         if !now.questions.is_empty() {
             let answer = Message::of("m-2", Role::User, vec![Part::data(json!({"go": true}))]);
             // Stopping, or answered meanwhile: the next look tells.
-            let _ = engine.answer(&now, answer).await;
+            let _ = engine.say(&now, answer).await;
         }
     }
 }
@@ -463,7 +463,7 @@ where
     let engine = world.start().await;
     let mut task = engine.settled(&task).await;
     if !task.questions.is_empty() {
-        engine.answer(&task, said("yes")).await.unwrap();
+        engine.say(&task, said("yes")).await.unwrap();
         task = engine.ended(&task).await;
     }
     engine.checked(task.origin.id).await;
@@ -755,7 +755,7 @@ async fn a_call_is_not_repeated_when_the_called_task_has_expired() {
         (engine.list(&me(), list).await.unwrap().total == 1).then_some(())
     })
     .await;
-    engine.answer(&task, said("yes")).await.unwrap();
+    engine.say(&task, said("yes")).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!((task.state, last_words(&task).as_str()), (State::Completed, "helped"));
     assert_eq!(helped.load(Ordering::SeqCst), 1);

@@ -273,7 +273,7 @@ async fn a_task_that_cannot_be_read_is_given_back_and_the_others_run() {
     let mut newer = Change::new(Guard::Version { task: row.no, version: row.version });
     newer.journal = vec![JournalRecord(b"\xfffrom the future".as_slice().into())];
     engine.store().commit(newer).await.unwrap();
-    engine.answer(&task, said("me")).await.unwrap();
+    engine.say(&task, said("me")).await.unwrap();
     until("it was tried", async || (engine.row(task.origin.id).await.epoch > row.epoch).then_some(())).await;
     let left = engine.parked(&task).await;
     assert_eq!(left.state, State::Working, "it is not lost, and not failed");
@@ -367,7 +367,7 @@ async fn time_that_is_spent_waiting_is_not_counted() {
     let task = engine.run(to("patient", "go")).await;
     let task = engine.parked(&task).await;
     tokio::time::sleep(limit + limit / 2).await;
-    engine.answer(&task, said("me")).await.unwrap();
+    engine.say(&task, said("me")).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Completed, "{task:?}");
 }
@@ -384,7 +384,7 @@ async fn time_that_earlier_runs_took_is_counted() {
     let engine = world.start().await;
     let task = engine.run(to("worker", "go")).await;
     let task = engine.parked(&task).await;
-    engine.answer(&task, said("me")).await.unwrap();
+    engine.say(&task, said("me")).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Failed, "the second run had what the first one left: {task:?}");
 }
@@ -636,7 +636,7 @@ async fn a_called_task_that_asks_goes_on_although_its_caller_has_the_only_place(
     let engine = nest(1).start().await;
     let task = engine.send(to("nest", "x x ask")).await;
     let asking = innermost(&engine).await;
-    engine.answer(&asking, said("me")).await.unwrap();
+    engine.say(&asking, said("me")).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!((task.state, last_words(&task).as_str()), (State::Completed, "((answered))"));
 }
@@ -650,7 +650,7 @@ async fn callers_and_called_both_go_on_after_a_restart_although_only_one_may_run
     engine.stop().await;
     drop(engine);
     let engine = world.start().await;
-    engine.answer(&asking, said("me")).await.unwrap();
+    engine.say(&asking, said("me")).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!((task.state, last_words(&task).as_str()), (State::Completed, "((answered))"));
     let all = engine.list(&me(), List { page_size: 10, ..Default::default() }).await.unwrap();

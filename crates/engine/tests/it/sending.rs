@@ -74,7 +74,7 @@ async fn nothing_is_acknowledged_before_it_is_durable() {
         let task = engine.run(to("curious", "go")).await;
         let mut asking = pin!(async {
             match what {
-                "reply" => engine.answer(&task, said("one")).await.unwrap(),
+                "reply" => engine.say(&task, said("one")).await.unwrap(),
                 _ => engine.cancel(&me(), &task.origin.id.to_string()).await.unwrap(),
             }
         });
@@ -211,13 +211,13 @@ async fn an_answer_that_is_sent_twice_does_not_answer_the_next_question() {
     let engine = echo().options(|options| options.idempotent_message_ids = true).start().await;
     let task = engine.run(to("curious", "go")).await;
     let first = Message::text("answer-1", Role::User, "one");
-    let told = engine.answer(&task, first.clone()).await.unwrap();
+    let told = engine.say(&task, first.clone()).await.unwrap();
     let task = engine.settled(&told).await;
     assert_eq!(task.questions[0].1.text, "Second?");
-    let again = engine.answer(&task, first).await.unwrap();
+    let again = engine.say(&task, first).await.unwrap();
     assert_eq!(again, engine.task(task.origin.id).await, "nothing changed");
     assert_eq!(again.questions.len(), 1);
-    engine.answer(&task, said("two")).await.unwrap();
+    engine.say(&task, said("two")).await.unwrap();
     let task = engine.ended(&task).await;
     assert!(text_of(&task, "answers").contains("two"), "{task:?}");
 }
@@ -226,7 +226,7 @@ async fn an_answer_that_is_sent_twice_does_not_answer_the_next_question() {
 async fn a_message_without_an_id_is_given_one() {
     let engine = echo().start().await;
     let task = engine.send(Submit::new("worker", Message::text("", Role::User, "go"))).await;
-    engine.answer(&task, Message::text("", Role::User, "more")).await.unwrap();
+    engine.say(&task, Message::text("", Role::User, "more")).await.unwrap();
     let task = engine.task(task.origin.id).await;
     let ids: Vec<&str> = task.history.iter().map(|message| message.id.as_str()).collect();
     assert!(ids.len() == 2 && ids.iter().all(|id| !id.is_empty()) && ids[0] != ids[1], "{ids:?}");
@@ -380,7 +380,7 @@ async fn what_contradicts_itself_or_the_task_is_refused_and_makes_nothing() {
     assert_eq!(engine.reply(&me(), here).await.unwrap().history.len(), 2);
 
     let ended = engine.send(to("echo", "go")).await;
-    let error = engine.answer(&ended, said("more")).await.unwrap_err();
+    let error = engine.say(&ended, said("more")).await.unwrap_err();
     assert!(matches!(error, Error::Ended(State::Completed)), "{error}");
 }
 
@@ -409,7 +409,7 @@ async fn a_server_that_stops_takes_nothing_new() {
     let engine = echo().start().await;
     let task = engine.send(to("worker", "go")).await;
     engine.begin_stop();
-    for refused in [engine.submit(&me(), to("echo", "go")).await, engine.answer(&task, said("hi")).await] {
+    for refused in [engine.submit(&me(), to("echo", "go")).await, engine.say(&task, said("hi")).await] {
         match refused {
             Err(Error::Busy { why, .. }) => assert!(why.contains("stopping"), "{why}"),
             other => panic!("{other:?}"),

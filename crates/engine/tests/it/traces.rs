@@ -67,7 +67,7 @@ fn a_task_its_children_and_its_resumed_work_are_one_trace() {
     let life = world.life();
     life.block_on(async {
         let engine: &Engine = &life.engine;
-        engine.answer(&task, said(r#"{"ok": true}"#)).await.unwrap();
+        engine.say(&task, said(r#"{"ok": true}"#)).await.unwrap();
         assert_eq!(engine.ended(&task).await.state, State::Completed);
         let whole = ended_span(&seen, "task asker").await;
         assert_eq!((whole.trace, whole.parent), (trace, Some(asker)));

@@ -62,7 +62,7 @@ async fn their_questions_wait_for_so_long_and_no_longer() {
     drop(engine);
     clock.advance(HOUR / 2);
     let engine = world.start().await;
-    engine.answer(&answered, said("yes")).await.unwrap();
+    engine.say(&answered, said("yes")).await.unwrap();
     assert_eq!(engine.ended(&answered).await.state, State::Completed);
     assert_eq!(engine.task(unanswered.origin.id).await.state, State::InputRequired);
     clock.advance(HOUR);

@@ -241,7 +241,7 @@ pub(crate) trait EngineExt {
     async fn send(&self, submit: Submit) -> Task;
     /// Sends, and waits until the task has ended or waits for somebody.
     async fn run(&self, submit: Submit) -> Task;
-    async fn answer(&self, task: &Task, message: Message) -> Result<Task, Error>;
+    async fn say(&self, task: &Task, message: Message) -> Result<Task, Error>;
     async fn task(&self, id: TaskId) -> Task;
     async fn settled(&self, task: &Task) -> Task;
     /// Follows a task to its end.
@@ -264,7 +264,7 @@ impl EngineExt for Engine {
         self.settled(&task).await
     }
 
-    async fn answer(&self, task: &Task, message: Message) -> Result<Task, Error> {
+    async fn say(&self, task: &Task, message: Message) -> Result<Task, Error> {
         within(self.reply(&me(), reply_to(task, message))).await
     }
 

@@ -194,6 +194,7 @@ fn event(seq: u64, entry: &Entry) -> Value {
         Event::Log(_) => "log",
         Event::Question(_) => "question",
         Event::Answer(_) => "answer",
+        Event::Withdrawn(_) => "withdrawn",
     };
     // Events are written under their own names, which are these.
     let data = serde_json::to_value(entry.event()).map(|mut event| event[kind].take()).unwrap_or_default();

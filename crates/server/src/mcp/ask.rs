@@ -8,18 +8,18 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use nuncio_engine::{Answer, Error, Message, Nudge, Part, Reply, Role, TaskId};
+use nuncio_engine::{Answer, Error, Nudge, TaskId};
 use nuncio_wire::{
     jsonrpc::{Id, Response},
     mcp::{Fault, answer_in_error, answer_in_result},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::{Mcp, client::Client};
 
-/// How often one question is put to a client that answers it wrongly; then it counts as dismissed.
+/// How often one question is put to a client that answers it wrongly. Then it stands, and the client may come again.
 const MAX_ASKS: u32 = 3;
 /// Wrong answers that are remembered.
 const MAX_WRONG: usize = 10_000;
@@ -37,10 +37,13 @@ fn read_question_id(id: &str) -> Option<(&str, &str)> {
     Some((task, question))
 }
 
+/// Where an answer goes; nothing where it cannot be read.
+type Tell = oneshot::Sender<Option<Answer>>;
+
 /// What handlers of this process have asked and wait for.
 #[derive(Default)]
 pub(super) struct Waiting {
-    asked: Mutex<HashMap<String, (String, oneshot::Sender<Answer>)>>,
+    asked: Mutex<HashMap<String, (String, Tell)>>,
 }
 
 impl Waiting {
@@ -54,7 +57,7 @@ impl Waiting {
     }
 
     /// Gives an answer to whoever waits for it; false when nobody does.
-    fn answer(&self, session: &str, key: &str, answer: Answer) -> bool {
+    fn answer(&self, session: &str, key: &str, answer: Option<Answer>) -> bool {
         let mut asked = self.lock();
         if asked.get(key).is_none_or(|(owner, _)| owner != session) {
             return false;
@@ -62,7 +65,7 @@ impl Waiting {
         asked.remove(key).is_some_and(|(_, tell)| tell.send(answer).is_ok())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (String, oneshot::Sender<Answer>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (String, Tell)>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,12 +74,13 @@ impl Waiting {
 pub(super) struct Asked<'a> {
     waiting: &'a Waiting,
     key: String,
-    told: oneshot::Receiver<Answer>,
+    told: oneshot::Receiver<Option<Answer>>,
 }
 
 impl Asked<'_> {
-    pub(super) async fn answer(mut self) -> Answer {
-        (&mut self.told).await.unwrap_or(Answer::Unavailable)
+    /// What came back; nothing where it cannot be read.
+    pub(super) async fn answer(mut self) -> Option<Answer> {
+        (&mut self.told).await.ok().flatten()
     }
 }
 
@@ -125,14 +129,15 @@ impl Mcp {
                 let result: Value = serde_json::from_str(result.get()).unwrap_or_default();
                 answer_in_result(&result).map_err(Fault::params)
             }
-            Err(error) => Ok(answer_in_error(error)),
+            Err(error) => answer_in_error(error).ok_or_else(|| {
+                Fault::params(format!("an error is no answer: {} ({})", error.message, error.code))
+            }),
         };
         let Some((task, question)) = read_question_id(&id) else {
             let Some(session) = client.session.as_ref().filter(|_| id.starts_with("h:")) else {
                 return Ok(());
             };
-            let answer = answer.unwrap_or(Answer::Cancel);
-            return match self.waiting.answer(session.id(), &id, answer) {
+            return match self.waiting.answer(session.id(), &id, answer.ok()) {
                 true => Ok(()),
                 false => Err(Fault::request("nobody here waits for that answer (any more)")),
             };
@@ -149,13 +154,15 @@ impl Mcp {
             },
         };
         if is_wrong {
-            // Whoever put the question waits for an answer: it is put again, but not for ever.
-            if self.wrong.count(task, question) >= MAX_ASKS {
-                self.wrong.forget(task, question);
-                self.give_answer(client, task, question, Answer::Cancel).await?;
-            } else {
+            // It is put again, but not for ever. After that it stands until somebody answers it: what cannot be read
+            // is nobody's answer.
+            if self.wrong.count(task, question) < MAX_ASKS {
                 self.engine.nudge(&client.caller, task, Nudge::AskAgain).await?;
             }
+            tracing::debug!(task, question, ?fault, "an answer was not taken");
+            // The question that is put again says so. Official clients end their session when a response of theirs is
+            // answered with an error.
+            return Ok(());
         }
         Err(fault)
     }
@@ -178,31 +185,10 @@ impl Mcp {
         question: &str,
         answer: Answer,
     ) -> Result<(), Error> {
-        let known = self.engine.get(&client.caller, task).await?;
-        if !known.questions.iter().any(|(_, open)| open.id == question) {
-            return Ok(());
-        }
-        let mut data = match answer {
-            Answer::Accept(content) => json!({ "action": "accept", "content": content }),
-            Answer::Decline => json!({ "action": "decline" }),
-            Answer::Cancel => json!({ "action": "cancel" }),
-            Answer::Unavailable => json!({ "action": "unavailable" }),
-        };
-        data["questionId"] = question.into();
-        let message = Message::of("", Role::User, vec![Part::data(data)]);
-        let reply =
-            Reply { task: task.to_owned(), context: None, message, idempotency_key: None, webhooks: vec![] };
-        match self.engine.reply(&client.caller, reply).await {
+        match self.engine.answer(&client.caller, task, question, &answer).await {
             // Somebody else was first.
-            Err(Error::Ended(_)) => Ok(()),
-            Err(Error::Invalid(_)) if !self.is_open(client, task, question).await => Ok(()),
+            Ok(_) | Err(Error::Ended(_) | Error::NotAsked(_)) => Ok(()),
             Err(error) => Err(error),
-            Ok(_) => Ok(()),
         }
-    }
-
-    async fn is_open(&self, client: &Client, task: &str, question: &str) -> bool {
-        let task = self.engine.get(&client.caller, task).await;
-        task.is_ok_and(|task| task.questions.iter().any(|(_, open)| open.id == question))
     }
 }

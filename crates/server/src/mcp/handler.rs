@@ -199,6 +199,14 @@ fn check_abilities(client: &Client, asking: &Asking) -> Result<(), Fault> {
     if missing == Capabilities::default() { Ok(()) } else { Err(Fault::missing(client.version, missing)) }
 }
 
+/// Why a handler's question has no answer. Nothing stands in for one: the call ends.
+enum Unanswered {
+    /// The client reads no more of the call.
+    Gone,
+    /// What it answers does not fit.
+    Wrong(Fault),
+}
+
 /// The rounds of a handler within one call of a session.
 struct Rounds<'a, T> {
     mcp: &'a Arc<Mcp>,
@@ -211,7 +219,11 @@ struct Rounds<'a, T> {
 impl<T: Send + 'static> Rounds<'_, T> {
     async fn run(&self, mut answers: Answers, mut asking: Asking) {
         for _ in 0..MAX_ROUNDS {
-            self.ask(&mut answers, &asking).await;
+            match self.ask(&mut answers, &asking).await {
+                Ok(()) => {}
+                Err(Unanswered::Gone) => return,
+                Err(Unanswered::Wrong(fault)) => return self.end(Err(fault)).await,
+            }
             let round = Round {
                 caller: self.client.caller.clone(),
                 arguments: self.handling.arguments.clone(),
@@ -238,22 +250,28 @@ impl<T: Send + 'static> Rounds<'_, T> {
     }
 
     /// Puts the questions, one after another: clients show one at a time.
-    async fn ask(&self, answers: &mut Answers, asking: &Asking) {
+    async fn ask(&self, answers: &mut Answers, asking: &Asking) -> Result<(), Unanswered> {
         for (name, inquiry) in &asking.questions {
-            let mut answer = Answer::Cancel;
+            let mut taken = None;
             for _ in 0..MAX_ASKS {
-                answer = self.put(inquiry).await;
-                if inquiry.takes(&answer) {
+                taken = self.put(inquiry).await?.filter(|answer| inquiry.takes(answer));
+                if taken.is_some() {
                     break;
                 }
-                answer = Answer::Cancel;
             }
+            let Some(answer) = taken else {
+                let why =
+                    format!("{name}: it was answered {MAX_ASKS} times in a way that does not fit its schema");
+                return Err(Unanswered::Wrong(Fault::params(why)));
+            };
             answers.insert(name.clone(), answer);
         }
+        Ok(())
     }
 
-    async fn put(&self, inquiry: &Inquiry) -> Answer {
-        let Some(session) = &self.client.session else { return Answer::Unavailable };
+    /// What came back; nothing where it cannot be read.
+    async fn put(&self, inquiry: &Inquiry) -> Result<Option<Answer>, Unanswered> {
+        let Some(session) = &self.client.session else { return Ok(Some(Answer::Unavailable)) };
         let (id, asked) = self.mcp.waiting.ask(session.id(), self.mcp.engine.clock().new_id());
         let mut data = Vec::with_capacity(256);
         let inquiry = Asked::Inquiry(inquiry);
@@ -262,8 +280,8 @@ impl<T: Send + 'static> Rounds<'_, T> {
             inquiry.write_params(out, self.client.version, &name, None);
         });
         match self.frames.send(Frame::plain(data)).await {
-            Ok(()) => asked.answer().await,
-            Err(_) => Answer::Unavailable,
+            Ok(()) => Ok(asked.answer().await),
+            Err(_) => Err(Unanswered::Gone),
         }
     }
 

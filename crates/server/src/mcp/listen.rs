@@ -411,5 +411,8 @@ async fn taken(seat: &mut Option<Seat>) {
 
 /// Whether a task is shown differently after the event.
 fn moves(event: &Event) -> bool {
-    matches!(event, Event::Status(_) | Event::Question(_) | Event::Answer(_) | Event::Progress(_))
+    matches!(
+        event,
+        Event::Status(_) | Event::Question(_) | Event::Answer(_) | Event::Withdrawn(_) | Event::Progress(_)
+    )
 }

@@ -245,7 +245,11 @@ impl TaskStream {
                     write_log(&mut data, &self.agent, line, self.related().as_deref());
                 }
                 Event::Question(question) => {
-                    let answered = |later: &Entry| matches!(later.event(), Event::Answer(answered) if answered.question == question.id);
+                    let answered = |later: &Entry| match later.event() {
+                        Event::Answer(answered) => answered.question == question.id,
+                        Event::Withdrawn(withdrawn) => withdrawn.question == question.id,
+                        _ => false,
+                    };
                     let past = seq <= self.known && !self.open.contains(&question.id);
                     if !past && !entries.iter().any(answered) {
                         self.ask(seq, question);
@@ -260,7 +264,8 @@ impl TaskStream {
                 | Event::Status(_)
                 | Event::Artifact(_)
                 | Event::Log(_)
-                | Event::Answer(_) => {
+                | Event::Answer(_)
+                | Event::Withdrawn(_) => {
                     continue;
                 }
             }

@@ -1,7 +1,7 @@
 //! What a follower sees: at most one frame per event of the log, the same bytes whenever it is read again.
 
 use nuncio_engine::{
-    event::{ArtifactChunk, Entry, Event},
+    event::{Answered, ArtifactChunk, Entry, Event, Withdrawn},
     task::{State, state_while_asking},
 };
 
@@ -48,8 +48,11 @@ pub(super) fn write(
             (state_while_asking(question), Some(&made))
         }
         // While others are open the task goes on waiting, and a status says for what.
-        Event::Answer(answered) if answered.more => return None,
-        Event::Answer(_) => (State::Working, None),
+        Event::Answer(Answered { more: true, .. }) | Event::Withdrawn(Withdrawn { more: true, .. }) => {
+            return None;
+        }
+        // Whether it was answered or taken back: the task does not wait any more.
+        Event::Answer(_) | Event::Withdrawn(_) => (State::Working, None),
         Event::Artifact(chunk) => {
             write_artifact(out, dialect, ids, chunk);
             return Some(Frame { ends_stream: false, ends_turn: false });

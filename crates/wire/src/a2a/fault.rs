@@ -156,9 +156,11 @@ impl Dialect {
             Error::NoSuchAgent(_) => Problem::InvalidRequest,
             Error::Ended(_) => Problem::TaskEnded,
             Error::NotCancelable(_) => Problem::TaskNotCancelable,
-            Error::Invalid(_) | Error::Answer(_) | Error::KeyReused | Error::UnknownCursor { .. } => {
-                Problem::InvalidParams
-            }
+            Error::Invalid(_)
+            | Error::Answer(_)
+            | Error::NotAsked(_)
+            | Error::KeyReused
+            | Error::UnknownCursor { .. } => Problem::InvalidParams,
             Error::ContentType(_) => Problem::ContentTypeNotSupported,
             Error::Unsupported(_) => Problem::UnsupportedOperation,
             Error::StreamingUnsupported => Problem::StreamingUnsupported,

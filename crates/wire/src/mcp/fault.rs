@@ -146,6 +146,7 @@ impl From<&Error> for Fault {
             | Error::PushUnsupported
             | Error::NoSuchWebhook(_)
             | Error::KeyReused
+            | Error::NotAsked(_)
             | Error::UnknownCursor { .. }
             | Error::Limit(_) => Self::params(message),
             Error::Busy { retry_after, .. } => Self {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Capabilities, Version};
 use crate::{
     json::{self, Object},
-    jsonrpc::{ErrorObject, METHOD_NOT_FOUND},
+    jsonrpc::{ErrorObject, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND},
 };
 
 /// The member of `_meta` that says which question of its task a request puts. A question that is put again has another
@@ -165,13 +165,19 @@ pub fn answer_in_result(result: &Value) -> Result<Answer, String> {
     Err("expected the result of elicitation/create, sampling/createMessage or roots/list".to_owned())
 }
 
-/// The answer that a client's refusal is: it cannot, or nobody wanted to.
-pub fn answer_in_error(error: &ErrorObject) -> Answer {
-    match error.code == i64::from(METHOD_NOT_FOUND) {
-        true => Answer::Unavailable,
-        false => Answer::Cancel,
+/// The answer that a client's error is: it cannot be asked such a thing, or its user turned it down. Any other error is
+/// nobody's answer: a client that broke, stopped or took too long has not answered.
+pub fn answer_in_error(error: &ErrorObject) -> Option<Answer> {
+    let code = i32::try_from(error.code).ok()?;
+    match code {
+        METHOD_NOT_FOUND | INVALID_REQUEST | INVALID_PARAMS => Some(Answer::Unavailable),
+        REJECTED => Some(Answer::Cancel),
+        _ => None,
     }
 }
+
+/// The code with which a client says that its user turned a request down.
+const REJECTED: i32 = -1;
 
 /// The words of a model: one block or several.
 fn text_in(content: &Value) -> String {

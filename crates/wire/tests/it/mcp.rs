@@ -274,8 +274,13 @@ fn answers_are_told_by_their_shape() {
         answer_in_result(&wrong).unwrap_err();
     }
     let error = |code| ErrorObject { code, message: String::new(), data: None };
-    assert_eq!(answer_in_error(&error(-32601)), Answer::Unavailable);
-    assert_eq!(answer_in_error(&error(-1)), Answer::Cancel);
+    for cannot in [-32600, -32601, -32602] {
+        assert_eq!(answer_in_error(&error(cannot)), Some(Answer::Unavailable));
+    }
+    assert_eq!(answer_in_error(&error(-1)), Some(Answer::Cancel));
+    for broken in [-32603, -32000, -32001, 7] {
+        assert_eq!(answer_in_error(&error(broken)), None, "a client that broke has not answered");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::spec::ProcessSpec,
     places::Places,
-    program::{Program, describe},
+    program::{Program, caller_variables, describe},
 };
 
 /// The artifact that holds what was printed.
@@ -48,11 +48,12 @@ pub(super) async fn run(
 
 /// How it went, and whether it was killed before it had printed anything.
 async fn once(spec: &ProcessSpec, cx: &TaskContext, step: &StepContext) -> Result<(Went, bool), AgentError> {
-    let variables = [
+    let mut variables = vec![
         ("NUNCIO_TASK", cx.task_id().to_string()),
-        ("NUNCIO_CONTEXT", cx.context_id().to_owned()),
+        ("NUNCIO_CONTEXT", cx.context_digest()),
         ("NUNCIO_KEY", step.idempotency_key()),
     ];
+    variables.extend(caller_variables(spec, cx));
     let mut program = Program::start(spec, &variables)?;
     let stderr = std::sync::Arc::clone(&program.stderr);
     program.write(input(cx)).await;

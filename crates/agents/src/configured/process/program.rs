@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use nuncio_engine::AgentError;
+use nuncio_engine::{AgentError, TaskContext};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 use tokio::{
@@ -212,6 +212,15 @@ impl Group {
             let _ = kill_process_group(group, signal);
         }
     }
+}
+
+/// Whose task it is, where the program may be told.
+pub(super) fn caller_variables(spec: &ProcessSpec, cx: &TaskContext) -> Vec<(&'static str, String)> {
+    if !spec.tell_caller {
+        return vec![];
+    }
+    let caller = cx.caller();
+    vec![("NUNCIO_CALLER", caller.owner().to_owned()), ("NUNCIO_TENANT", caller.tenant().to_owned())]
 }
 
 fn command(spec: &ProcessSpec, variables: &[(&str, String)]) -> Command {

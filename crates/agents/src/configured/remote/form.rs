@@ -3,11 +3,13 @@
 //! Forms here are flat objects of primitives. What is not flat is asked for as a text of JSON, and read back.
 
 use nuncio_engine::{
-    AgentError, Answer, TaskContext,
+    AgentError, Answer, QuestionOutcome, TaskContext,
     question::{Ask, Question},
     surface::Shape,
 };
 use serde_json::{Map, Value, json};
+
+use super::withdraw::LocalId;
 
 /// What a property of a form may say beside its type.
 const WORDS: [&str; 13] = [
@@ -26,23 +28,45 @@ const WORDS: [&str; 13] = [
     "maximum",
 ];
 
-/// Puts a question and gives its answer, of the shape that the other side asked for.
-pub(super) async fn put(cx: &TaskContext, question: &Question) -> Result<Answer, AgentError> {
+/// Puts a question and gives its answer, of the shape that the other side asked for; or says that it was taken back.
+/// `here` is told its id.
+pub(super) async fn put(
+    cx: &TaskContext,
+    question: &Question,
+    here: &LocalId,
+) -> Result<QuestionOutcome, AgentError> {
     match &question.ask {
-        Ask::Form { schema } => ask(cx, &question.text, schema).await,
-        Ask::Sample { system, max_tokens } => cx.sample(&question.text, system.clone(), *max_tokens).await,
-        Ask::Authorization { url } => cx.authorize(&question.text, url).await,
+        Ask::Form { schema } => ask_or_withdrawn(cx, &question.text, schema, here).await,
+        other => {
+            here.is_next_of(cx);
+            cx.put_question(&question.text, other.clone()).await
+        }
     }
 }
 
 /// Asks for an object of that shape, flat or not.
 pub(super) async fn ask(cx: &TaskContext, text: &str, schema: &Value) -> Result<Answer, AgentError> {
+    match ask_or_withdrawn(cx, text, schema, &LocalId::default()).await? {
+        QuestionOutcome::Answered(answer) => Ok(answer),
+        QuestionOutcome::Withdrawn => {
+            Err(AgentError::Misuse("a question of this agent's own was taken back".into()))
+        }
+    }
+}
+
+async fn ask_or_withdrawn(
+    cx: &TaskContext,
+    text: &str,
+    schema: &Value,
+    here: &LocalId,
+) -> Result<QuestionOutcome, AgentError> {
     let form = Form::of(schema);
     let mut words = text.to_owned();
     loop {
-        match cx.ask(&words, form.schema.clone()).await? {
-            Answer::Accept(data) => match form.read(data) {
-                Ok(data) => return Ok(Answer::Accept(data)),
+        here.is_next_of(cx);
+        match cx.put_question(&words, Ask::Form { schema: form.schema.clone() }).await? {
+            QuestionOutcome::Answered(Answer::Accept(data)) => match form.read(data) {
+                Ok(data) => return Ok(QuestionOutcome::Answered(Answer::Accept(data))),
                 Err(why) => words = format!("{text} ({why})"),
             },
             other => return Ok(other),

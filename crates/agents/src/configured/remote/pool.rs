@@ -2,7 +2,7 @@
 //!
 //! A task that waits holds nothing, and its agent is dropped. But a call may live on its connection, as a plain MCP
 //! call does. So it waits here, in this process, until its task is run again. It is listened to meanwhile: whoever
-//! answers at the other side, or ends the call there, answers for this side as well (`settle.rs`). What does not fit
+//! answers at the other side, or ends the call there, closes the question on this side as well (`withdraw.rs`). What does not fit
 //! any more is let go: the oldest first, and then the call is taken up by its handle, or made again.
 
 use std::{
@@ -14,7 +14,7 @@ use nuncio_client::peer::{Call, HAPPENED, Happened, PeerError};
 use nuncio_engine::TaskId;
 use tokio::sync::oneshot;
 
-use super::{There, settle::Waits};
+use super::{There, withdraw::RemoteQuestion};
 
 /// How many calls wait.
 pub(super) const WAITING_CALLS: usize = 1024;
@@ -47,8 +47,8 @@ struct Kept {
 /// The calls that wait, oldest first.
 static WAITING: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
 
-/// Keeps a call until its task is run again. `waits` is what the task waits for.
-pub(super) fn keep(task: TaskId, nth: u32, live: Live, waits: Waits) {
+/// Keeps a call until its task is run again. `question` is what the task waits for.
+pub(super) fn keep(task: TaskId, nth: u32, live: Live, question: RemoteQuestion) {
     let (back, wanted) = oneshot::channel();
     let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     waiting.retain(|kept| kept.task != task);
@@ -56,7 +56,7 @@ pub(super) fn keep(task: TaskId, nth: u32, live: Live, waits: Waits) {
         waiting.pop_front();
     }
     waiting.push_back(Kept { task, nth, back });
-    tokio::spawn(listen(live, wanted, waits));
+    tokio::spawn(listen(live, wanted, question));
 }
 
 /// Takes a task's call back, if it is here: that one of its calls, or whichever it is.
@@ -73,9 +73,13 @@ pub(super) async fn take(task: TaskId, nth: Option<u32>) -> Option<Live> {
 }
 
 /// Listens to a call until it is wanted back. One that is not wanted any more is let go.
-async fn listen(mut live: Live, mut wanted: oneshot::Receiver<oneshot::Sender<Live>>, waits: Waits) {
+async fn listen(
+    mut live: Live,
+    mut wanted: oneshot::Receiver<oneshot::Sender<Live>>,
+    question: RemoteQuestion,
+) {
     let mut over = false;
-    let mut answered = live.ahead.iter().any(|happened| waits.is_answered_by(happened));
+    let mut closed = live.ahead.iter().any(|happened| question.is_closed_by(happened));
     loop {
         let happened = tokio::select! {
             biased;
@@ -85,14 +89,14 @@ async fn listen(mut live: Live, mut wanted: oneshot::Receiver<oneshot::Sender<Li
                 }
                 return;
             }
-            () = waits.settle(), if answered => {
-                answered = false;
+            () = question.withdraw(), if closed => {
+                closed = false;
                 continue;
             }
             happened = live.call.next(), if !over && live.ahead.len() < HAPPENED => happened,
         };
         over = matches!(happened, Err(_) | Ok(Happened::Ended(_)));
-        answered |= waits.is_answered_by(&happened);
+        closed |= question.is_closed_by(&happened);
         live.ahead.push_back(happened);
     }
 }
@@ -109,7 +113,7 @@ mod tests {
 
     fn kept(task: TaskId) -> CallDriver {
         let (call, driver) = Call::new();
-        keep(task, 1, Live::held(call, Arc::default()), Waits::for_nothing());
+        keep(task, 1, Live::held(call, Arc::default()), RemoteQuestion::none());
         driver
     }
 

@@ -9,16 +9,18 @@ use std::{collections::VecDeque, time::Duration};
 
 use nuncio_client::peer::{Ended, Handle, Happened, PeerError};
 use nuncio_engine::{
-    AgentError, Answer, Message, Outcome, Part, Role, TaskContext, question::Question, task::State,
+    AgentError, Answer, Message, Outcome, Part, QuestionOutcome, Role, TaskContext, question::Question,
+    task::State,
 };
 
 use super::{
     There,
     choose::{self, Chosen},
+    conversation::Conversation,
     form, pool,
     pool::Live,
-    settle::Waits,
     turn::{self, Begun, From, Job, Turn},
+    withdraw::{LocalId, RemoteQuestion},
 };
 use crate::configured::spec::Lost;
 
@@ -36,7 +38,7 @@ pub(super) async fn run(there: &There, cx: &TaskContext) -> Result<Outcome, Agen
 
 async fn work(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
     let job = match there.has_tools() {
-        false => whole(cx),
+        false => whole(there, cx),
         true => match choose::decide(there, cx).await? {
             Ok(chosen) => tool(cx, chosen),
             Err(outcome) => return Ok(outcome),
@@ -58,18 +60,18 @@ async fn work(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
 }
 
 /// The message as it came, under a name that is the same whenever this call is begun.
-fn whole(cx: &TaskContext) -> Job {
+fn whole(there: &There, cx: &TaskContext) -> Job {
     let mut input = cx.input().clone();
     input.id = name(cx);
     // They name tasks of this server.
     input.reference_task_ids = vec![];
-    let context = Some(cx.context_id().to_owned());
-    Job { offer: None, input, context, trace: Some(cx.trace().header()) }
+    let conversation = Some(Conversation::of(cx, there));
+    Job { offer: None, input, conversation, trace: Some(cx.trace().header()) }
 }
 
 fn tool(cx: &TaskContext, chosen: Chosen) -> Job {
     let input = Message::of(name(cx), Role::User, vec![Part::data(chosen.arguments.into())]);
-    Job { offer: Some(chosen.tool), input, context: None, trace: Some(cx.trace().header()) }
+    Job { offer: Some(chosen.tool), input, conversation: None, trace: Some(cx.trace().header()) }
 }
 
 fn name(cx: &TaskContext) -> String {
@@ -117,15 +119,16 @@ impl Attempt<'_> {
                 Turn::Failed(why) => return Ok(End::Outcome(Outcome::failed(why))),
                 Turn::Asks { question, handle: kept, open: left, said: words } => {
                     (handle, open, said) = (kept, left, words);
-                    let reply = match given.before(&question) {
-                        Some(reply) => reply,
+                    let outcome = match given.before(&question) {
+                        Some(reply) => QuestionOutcome::Answered(reply),
                         None => match self.ask(&question, &mut live).await {
                             Err(AgentError::Canceled) => return self.stop(live, handle.as_ref()).await,
                             answered => answered?,
                         },
                     };
-                    // A dismissal decides nothing, and stands for a question that was settled elsewhere, too: who
-                    // asks again in another call is answered anew.
+                    // Taken back, there is nothing to pass on: what follows says what came of it.
+                    let QuestionOutcome::Answered(reply) = outcome else { continue };
+                    // A dismissal decides nothing: who asks again in another call is answered anew.
                     if reply != Answer::Cancel {
                         given.now.push_back((question.clone(), reply.clone()));
                     }
@@ -208,7 +211,7 @@ impl Attempt<'_> {
             if live.is_none() || self.nth > 1 {
                 self.count_on(&mut from).await;
             }
-            turn::follow(self.there, &step, from, live).await
+            turn::follow(self.there, &step, self.job, from, live).await
         };
         self.cx.step_unwaited(&self.named("follow"), follow).await
     }
@@ -227,14 +230,19 @@ impl Attempt<'_> {
     }
 
     /// Puts a question; the call waits beside the task meanwhile, which may be let go.
-    async fn ask(&self, question: &Question, live: &mut Option<Live>) -> Result<Answer, AgentError> {
-        let task = self.cx.task_id();
-        if let Some(live) = live.take() {
-            pool::keep(task, self.nth, live, Waits::new(self.cx, question));
+    async fn ask(&self, question: &Question, live: &mut Option<Live>) -> Result<QuestionOutcome, AgentError> {
+        let (task, here) = (self.cx.task_id(), LocalId::default());
+        // A run before this one may have left it there, for the same question under another id.
+        let call = match live.take() {
+            Some(call) => Some(call),
+            None => pool::take(task, Some(self.nth)).await,
+        };
+        if let Some(call) = call {
+            pool::keep(task, self.nth, call, RemoteQuestion::new(self.cx, question, here.clone()));
         }
-        let answered = form::put(self.cx, question).await;
+        let outcome = form::put(self.cx, question, &here).await;
         *live = pool::take(task, Some(self.nth)).await;
-        answered
+        outcome
     }
 
     /// The task was canceled while it waited: so is the call. How that ends there is how it ends here.

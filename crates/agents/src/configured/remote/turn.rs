@@ -10,7 +10,7 @@ use nuncio_engine::{
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{There, artifacts::Artifacts, pool::Live};
+use super::{There, artifacts::Artifacts, conversation::Conversation, pool::Live};
 
 /// The longest wait between two tries.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -26,7 +26,8 @@ pub(super) struct Job {
     /// What is called; `None`: the only thing that is offered.
     pub(super) offer: Option<String>,
     pub(super) input: Message,
-    pub(super) context: Option<String>,
+    /// The conversation that it belongs to, where the protocol knows such a thing.
+    pub(super) conversation: Option<Conversation>,
     pub(super) trace: Option<String>,
 }
 
@@ -116,7 +117,10 @@ pub(super) async fn begin(
     let name = offer.map(|offer| offer.name.clone()).or(job.offer.clone()).unwrap_or_default();
     let idempotent = offer.is_some_and(|offer| offer.idempotent);
     let mut tries = Tries::new(there, there.remote.patience.begin);
-    let mut context = job.context.clone();
+    let mut context = match &job.conversation {
+        Some(conversation) => conversation.name().await,
+        None => None,
+    };
     loop {
         let begin = Begin {
             offer: name.clone(),
@@ -131,7 +135,7 @@ pub(super) async fn begin(
                     return Ok((Begun::Live { handle, idempotent }, Some(live)));
                 }
                 let from = From::start(handle);
-                let turn = follow(there, step, from, &mut Some(live)).await?;
+                let turn = follow(there, step, job, from, &mut Some(live)).await?;
                 return Ok((Begun::Over { turn, idempotent }, None));
             }
             Err(error) => error,
@@ -190,12 +194,14 @@ async fn is_soon_over(step: &StepContext, live: &mut Live) -> bool {
 pub(super) async fn follow(
     there: &There,
     step: &StepContext,
+    job: &Job,
     from: From,
     live: &mut Option<Live>,
 ) -> Result<Turn, AgentError> {
     let mut turn = Following {
         there,
         step,
+        job,
         handle: from.handle,
         artifacts: Artifacts::after(from.open),
         said: from.said,
@@ -242,6 +248,7 @@ pub(super) async fn follow(
 struct Following<'a> {
     there: &'a There,
     step: &'a StepContext,
+    job: &'a Job,
     handle: Option<Handle>,
     artifacts: Artifacts,
     said: u32,
@@ -315,7 +322,7 @@ impl Following<'_> {
         live: &Live,
         happened: Happened,
     ) -> Result<Option<Result<Turn, PeerError>>, AgentError> {
-        self.heard |= !matches!(happened, Happened::Kept(_) | Happened::Asks(_));
+        self.heard |= !matches!(happened, Happened::Kept(_) | Happened::Context(_) | Happened::Asks(_));
         match happened {
             Happened::Kept(handle) => self.handle = Some(handle),
             Happened::Progress(progress) => {
@@ -324,6 +331,11 @@ impl Following<'_> {
             }
             Happened::Log(line) => self.step.log(line.level, line.text).await?,
             Happened::Artifact(chunk) => self.step.artifact(self.artifacts.take(chunk)).await?,
+            Happened::Context(context) => {
+                if let Some(conversation) = &self.job.conversation {
+                    conversation.remember(&context).await;
+                }
+            }
             Happened::Said(message) => self.say(&message).await?,
             Happened::Settled(question) => {
                 self.answer.take_if(|(asked, _)| asked.id == question);

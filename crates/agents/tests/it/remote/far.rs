@@ -23,6 +23,8 @@ use tokio::sync::Notify;
 #[derive(Clone)]
 pub(crate) enum Act {
     Tell(Happened),
+    /// They tell it when they first come here, and not to whoever takes the call up later.
+    TellOnce(Happened),
     Ask(Question),
     /// They ask, and go on without an answer of ours.
     Wonder(Question),
@@ -43,8 +45,8 @@ pub(crate) struct Asked {
     pub(crate) answers: Vec<(String, Answer)>,
     pub(crate) canceled: bool,
     script: Vec<Act>,
-    /// Where the connection broke that breaks once.
-    broke: Vec<usize>,
+    /// Where something was done that is done once.
+    passed: Vec<usize>,
 }
 
 pub(crate) struct Far {
@@ -99,6 +101,14 @@ impl Far {
 
     pub(crate) fn forget(&self) {
         self.forgot.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether they come to that place of the script for the first time.
+    fn is_first(&self, task: usize, at: usize) -> bool {
+        let passed = &mut self.asked.lock().unwrap()[task].passed;
+        let first = !passed.contains(&at);
+        passed.push(at);
+        first
     }
 
     fn handle(&self, task: usize, at: usize) -> Happened {
@@ -227,19 +237,18 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
         }
         match act {
             Act::Tell(happened) => drop(side.happened.send(Ok(happened)).await),
+            Act::TellOnce(happened) => {
+                if far.is_first(task, at) {
+                    let _ = side.happened.send(Ok(happened)).await;
+                }
+            }
             Act::Wonder(question) => drop(side.happened.send(Ok(Happened::Asks(question))).await),
             Act::Cut => {
                 let _ = side.happened.send(Err(PeerError::Cut("the connection broke".into()))).await;
                 return;
             }
             Act::CutOnce => {
-                let first = {
-                    let broke = &mut far.asked.lock().unwrap()[task].broke;
-                    let first = !broke.contains(&at);
-                    broke.push(at);
-                    first
-                };
-                if first {
+                if far.is_first(task, at) {
                     let _ = side.happened.send(Err(PeerError::Cut("the connection broke".into()))).await;
                     return;
                 }

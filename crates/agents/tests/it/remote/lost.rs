@@ -13,19 +13,6 @@ use super::{
 };
 
 #[tokio::test]
-async fn what_was_not_taken_for_its_conversation_is_said_without_one() {
-    for refusal in [PeerError::Refused("no such context".into()), PeerError::Gone("not found".into())] {
-        let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
-        far.refusals.lock().unwrap().push_back(refusal);
-        let server = super::server(&far).await;
-        assert_eq!(server.send("far", Part::text("x")).await.state, State::Completed);
-        let [first, second] = &far.asked()[..] else { panic!("two calls") };
-        assert!(first.begin.as_ref().unwrap().context.is_some());
-        assert!(second.begin.as_ref().unwrap().context.is_none());
-    }
-}
-
-#[tokio::test]
 async fn what_may_have_been_carried_out_is_not_said_again_where_the_table_says_so() {
     for (lost, calls) in [(Lost::Fail, 1), (Lost::Again, 2)] {
         let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);

@@ -219,6 +219,8 @@ impl Feed {
         feed.told = Told::resumed(feed.at.asked.clone(), feed.at.nameless);
         feed.told.unsure = !feed.by_cursor();
         feed.pause = Duration::ZERO;
+        // Whoever was to remember it may have died before.
+        feed.ready.extend(feed.at.context.clone().map(Happened::Context));
         // Whether there is a way back is known before the call is given out.
         let found = feed.line.get(&task).await;
         let found = found.map_err(|error| peer_error(error).of_a_look(&feed.line.agent.card.at))?;
@@ -331,14 +333,15 @@ impl Feed {
             StreamEvent::Task(task) => (Some(&task.id), task.context.as_ref()),
             StreamEvent::Status(update) => (Some(&update.task), update.context.as_ref()),
             StreamEvent::Artifact(update) => (Some(&update.task), update.context.as_ref()),
-            StreamEvent::Message(_) => (None, None),
+            StreamEvent::Message(said) => (None, said.context.as_ref()),
         };
         let first = self.at.task.is_none();
         if let Some(task) = task {
             self.at.task.get_or_insert_with(|| task.clone());
             self.begun = None;
         }
-        if let Some(context) = context {
+        let named = context.filter(|context| self.at.context.as_ref() != Some(*context)).cloned();
+        if let Some(context) = &named {
             self.at.context = Some(context.clone());
         }
         if first && task.is_some() {
@@ -348,6 +351,8 @@ impl Feed {
             self.keep();
             self.cancel_known();
         }
+        // After what leads back to the call, which is waited for first.
+        self.ready.extend(named.map(Happened::Context));
         let happened = self.told.event(event);
         let ended = matches!(happened.last(), Some(Happened::Ended(_)));
         // 0.1 begins a stream with a status alone, and what had happened by then is in the task.

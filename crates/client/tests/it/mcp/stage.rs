@@ -236,6 +236,7 @@ impl Seen {
                 self.told.push(format!("{}: {}", progress.done, progress.text.unwrap_or_default()));
             }
             Happened::Log(line) => self.told.push(line.text),
+            Happened::Context(_) => {}
             Happened::Said(message) => self.told.push(message.joined_text()),
             Happened::Artifact(chunk) => self.result.extend(chunk.parts),
             Happened::Asks(question) => self.questions.push(question),

@@ -192,6 +192,8 @@ impl Following {
                 Happened::Progress(progress) => self.tell(News::Progress(progress)).await,
                 Happened::Log(line) => self.tell(News::Log(line)).await,
                 Happened::Artifact(chunk) => self.tell(News::Artifact(chunk)).await,
+                // The chat names its conversation itself.
+                Happened::Context(_) => {}
                 Happened::Said(message) => self.tell(News::Said(message)).await,
                 Happened::Asks(question) => match self.answered(&question) {
                     Some(answer) => {
