@@ -38,6 +38,7 @@ pub struct Nuncio {
     pub(crate) default_agent: Option<String>,
     pub(crate) listen: String,
     pub(crate) allow_remote: bool,
+    pub(crate) socket: Option<PathBuf>,
     pub(crate) data: PathBuf,
     pub(crate) store: Option<StorePlace>,
     pub(crate) allow_private_webhooks: bool,
@@ -66,6 +67,7 @@ impl Nuncio {
             default_agent: None,
             listen: "127.0.0.1:8080".into(),
             allow_remote: false,
+            socket: None,
             data: "nuncio-data".into(),
             store: None,
             allow_private_webhooks: false,
@@ -142,6 +144,14 @@ impl Nuncio {
     #[must_use]
     pub fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
+        self
+    }
+
+    /// Listens on a Unix socket as well, for a proxy or another program of this machine. The system says which user is
+    /// at its other end: processes of the server's own user need no token there.
+    #[must_use]
+    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.socket = Some(path.into());
         self
     }
 

@@ -34,6 +34,7 @@ const AUDIT_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 pub(crate) struct Config {
     pub(crate) listen: String,
     pub(crate) allow_remote: bool,
+    pub(crate) socket: Option<PathBuf>,
     pub(crate) data: PathBuf,
     pub(crate) store: Option<StoreUrl>,
     pub(crate) postgres: PostgresOptions,
@@ -109,6 +110,7 @@ impl Default for Config {
         Self {
             listen: "127.0.0.1:8080".into(),
             allow_remote: false,
+            socket: None,
             data: "./nuncio-data".into(),
             store: None,
             postgres: PostgresOptions::default(),

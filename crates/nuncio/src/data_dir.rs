@@ -7,7 +7,7 @@
 use std::{
     fs::{self, DirBuilder, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
@@ -64,6 +64,29 @@ impl Published {
 pub fn make(data: &Path) -> Result<(), StartError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
     made.map_err(|source| StartError::DataDir { path: data.to_owned(), source })
+}
+
+/// Why the folder is not the operator's alone, if it is not: another user owns it, or others may write to it. What
+/// others may read is no reason: the secrets in it are files of their owner's.
+pub(crate) fn shared_with(data: &Path) -> Option<String> {
+    let found = fs::metadata(data).ok()?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Some(format!("another user owns {}", data.display()));
+    }
+    let others = found.mode() & 0o022 != 0;
+    others.then(|| format!("other users may write to {}", data.display()))
+}
+
+/// Says at the start that others may look into the folder, or change it.
+pub(crate) fn warn_if_open(data: &Path) {
+    let Ok(found) = fs::metadata(data) else { return };
+    let mode = found.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let data = data.display();
+        tracing::warn!(
+            "other users may open the data folder {data} (its mode is {mode:o}): chmod 700 {data}"
+        );
+    }
 }
 
 /// The secret that signs webhooks; their receivers know it too. Made at the first start.

@@ -64,6 +64,14 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The Unix socket cannot be listened on.
+    #[error("cannot listen on the socket {}: {source}: remove what is there, or name another path", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Webhooks cannot be delivered.
     #[error(transparent)]
     Outbound(#[from] nuncio_client::outbound::OutboundError),

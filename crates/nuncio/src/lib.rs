@@ -26,18 +26,21 @@
 
 mod builder;
 pub mod data_dir;
+mod descriptors;
 mod error;
 mod otlp;
 mod running;
 pub mod security;
+mod socket;
 
 pub use builder::{Nuncio, StorePlace};
+pub use descriptors::raise_limit as raise_descriptor_limit;
 pub use error::StartError;
 pub use nuncio_agents as agents;
 pub use nuncio_client::model::{ModelOptions, Provider, UnknownProvider};
 pub use nuncio_engine as engine;
 pub use nuncio_flows::{self as flows, FlowsOptions};
-pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions};
+pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions, TrustedProxy};
 pub use nuncio_store::PostgresOptions;
 pub use otlp::OtlpOptions;
 pub use running::{End, Running, Signals};

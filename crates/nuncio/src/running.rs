@@ -33,8 +33,10 @@ use tokio::{
 use crate::{
     Nuncio, StartError, StorePlace,
     data_dir::{self, Published},
+    descriptors,
     otlp::{self, Exporter},
-    security,
+    security::{self, Reach},
+    socket::Socket,
 };
 
 /// A server that runs. Dropping it begins a stop and does not wait for it: call [`Running::stop`].
@@ -63,7 +65,13 @@ pub enum End {
 
 pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     let address = nuncio.address()?;
-    let secured = nuncio.server.authenticator.is_some() || nuncio.security.secures(address)?;
+    let reach =
+        Reach { address, server: &nuncio.server, has_socket: nuncio.socket.is_some(), data: &nuncio.data };
+    let secured = nuncio.server.authenticator.is_some() || nuncio.security.secures(&reach)?;
+    if secured {
+        warn_without_tls(address, nuncio.server.public_url.as_deref());
+    }
+    descriptors::bound_connections(&mut nuncio.server.limits);
     if !secured && nuncio.server.cors_origins.iter().any(|origin| origin == "*") {
         return Err(StartError::Security(
             "cors.origins = \"*\" would let every web page act as the operator, since callers show no tokens: \
@@ -76,6 +84,7 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     let catalog = nuncio.catalog(&fleet)?;
     let data = nuncio.data.clone();
     data_dir::make(&data)?;
+    data_dir::warn_if_open(&data);
     let (store, secrets) = open(&nuncio).await?;
     let (tracer, exporter) = otlp::start(&nuncio.otlp).map_err(StartError::System)?.unzip();
     let courier = Arc::new(courier(&nuncio, secrets.webhooks)?.traced(tracer.clone()));
@@ -178,6 +187,7 @@ async fn listen(
     let listener =
         TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
     let address = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+    let socket = nuncio.socket.as_deref().map(Socket::bind).transpose()?;
     let published =
         Published { url: local_url(address), pid: std::process::id(), admin_token: data_dir::admin_token()? };
     published.write(&nuncio.data)?;
@@ -199,7 +209,8 @@ async fn listen(
     let server = Server::new(engine.clone(), options);
     let server = tokio::spawn(async move {
         let stop = async move { drop(told.wait_for(|stop| *stop).await) };
-        if let Err(error) = server.run(listener, stop).await {
+        let (socket, _removed_at_the_end) = socket.map(Socket::split).unzip();
+        if let Err(error) = server.run_with_socket(listener, socket, stop).await {
             tracing::error!(%error, "the server broke off");
         }
     });
@@ -237,6 +248,17 @@ fn server_options(nuncio: &Nuncio, address: SocketAddr, published: &Published) -
         }
     }
     options
+}
+
+/// Says at the start that tokens can be read on their way, where nothing encrypts them.
+fn warn_without_tls(address: SocketAddr, public_url: Option<&str>) {
+    let encrypted = public_url.is_some_and(|url| url.starts_with("https://"));
+    if !address.ip().is_loopback() && !encrypted {
+        tracing::warn!(
+            "tokens travel to {address} without TLS, where others can read them: put a proxy with a certificate \
+             before the server, and name its https address in public-url (docs/hardening.md)"
+        );
+    }
 }
 
 /// The address as a URL that this machine can use.

@@ -9,7 +9,7 @@ mod tokens;
 
 use std::{
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -23,18 +23,30 @@ use nuncio_server::{
 use serde_json::Value;
 
 pub use self::{jwt::Jwt, tokens::Tokens};
-use crate::StartError;
+use crate::{StartError, data_dir};
 
 /// Whether callers have to say who they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AuthMode {
-    /// Where other machines can reach the server, or an issuer is named.
+    /// Where more than the operator may reach the server: on an address of other machines, under a public name,
+    /// behind a proxy, on a Unix socket, with an issuer, or with a data folder that others write.
     #[default]
     Auto,
-    /// Always.
+    /// Always: tokens of this server, JWTs of the issuer, or the secret of the data folder.
     On,
-    /// Never: whoever reaches the server is the operator. Only for an address that no other machine reaches.
+    /// Always: the secret of the data folder, or tokens of this server. For a machine with several users.
+    File,
+    /// Never: a request without credentials acts in the operator's name, and administers nothing. Only for an address
+    /// that no other machine reaches.
     Off,
+}
+
+/// What is known of the way to a server.
+pub(crate) struct Reach<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) server: &'a ServerOptions,
+    pub(crate) has_socket: bool,
+    pub(crate) data: &'a Path,
 }
 
 /// What an operator may set about who calls.
@@ -83,15 +95,47 @@ impl Default for SecurityOptions {
 }
 
 impl SecurityOptions {
-    /// Whether callers are asked who they are on that address, if it may be listened on like that.
-    pub(crate) fn secures(&self, address: SocketAddr) -> Result<bool, StartError> {
-        let local = address.ip().is_loopback();
+    /// Whether callers are asked who they are, if the address may be listened on like that.
+    pub(crate) fn secures(&self, reach: &Reach<'_>) -> Result<bool, StartError> {
         match self.auth {
-            AuthMode::On => Ok(true),
-            AuthMode::Auto => Ok(!local || self.issuer.is_some()),
-            AuthMode::Off if local => Ok(false),
-            AuthMode::Off => Err(StartError::Open(address)),
+            AuthMode::File if self.issuer.is_some() => Err(StartError::Security(
+                "auth = \"file\" takes no tokens of an issuer: set auth = \"on\", or remove jwt.issuer"
+                    .into(),
+            )),
+            AuthMode::On | AuthMode::File => Ok(true),
+            AuthMode::Auto => {
+                let why = self.reason(reach);
+                if let Some(why) = &why {
+                    tracing::info!("callers have to show a token, because {why} (auth = \"auto\")");
+                }
+                Ok(why.is_some())
+            }
+            AuthMode::Off if reach.address.ip().is_loopback() => Ok(false),
+            AuthMode::Off => Err(StartError::Open(reach.address)),
         }
+    }
+
+    /// Why more than the operator may reach the server, if so.
+    fn reason(&self, reach: &Reach<'_>) -> Option<String> {
+        if !reach.address.ip().is_loopback() {
+            return Some(format!("{} can be reached from other machines", reach.address));
+        }
+        if self.issuer.is_some() {
+            return Some("jwt.issuer is set".into());
+        }
+        if let Some(url) = reach.server.public_url.as_deref().filter(|url| !is_local_url(url)) {
+            return Some(format!("public-url names {url}"));
+        }
+        if let Some(host) = reach.server.allowed_hosts.iter().find(|host| !is_local_host(host)) {
+            return Some(format!("allowed-hosts names {host}"));
+        }
+        if !reach.server.trusted_proxies.is_empty() {
+            return Some("trusted-proxies is set".into());
+        }
+        if reach.has_socket {
+            return Some("a Unix socket is there for others".into());
+        }
+        data_dir::shared_with(reach.data)
     }
 
     /// What goes into the audit, where a program that embeds the server may have said so, too.
@@ -102,6 +146,22 @@ impl SecurityOptions {
             None => given,
         }
     }
+}
+
+/// Whether a URL names this machine to itself.
+fn is_local_url(url: &str) -> bool {
+    url::Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(is_local_host))
+}
+
+/// The same for a host, which may have a port.
+fn is_local_host(host: &str) -> bool {
+    let url = url::Url::parse(&format!("http://{host}"));
+    url.is_ok_and(|url| match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    })
 }
 
 /// Whether a name can be that of a caller or a tenant: it is shown in tables and stands in identities.

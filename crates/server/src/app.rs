@@ -6,7 +6,7 @@ use axum::{
     Router,
     body::Body,
     extract::{Path, State},
-    http::{HeaderMap, Method, Request, Response, StatusCode},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header},
     routing::{any, delete, get, post},
 };
 use hyper::body::Incoming;
@@ -22,7 +22,7 @@ use crate::{
     health,
     mcp::{self, Mcp, sse::Connections},
     options::{HttpLimits, ServerOptions},
-    rpc,
+    proxies, rpc,
     streams::{self, Place, Streams},
 };
 
@@ -79,6 +79,9 @@ impl App {
         let Some(authenticator) = &self.options.authenticator else {
             return Ok(peer.named(Caller::unverified()));
         };
+        if is_own_process(headers, peer) {
+            return Ok(peer.named(Caller::unverified()));
+        }
         match authenticator.authenticate(headers, peer.ip()).await {
             Ok(caller) => Ok(peer.named(caller)),
             Err(error) => {
@@ -91,7 +94,9 @@ impl App {
     /// Watches over the credentials that a request shows, for as long as its answer lasts.
     pub(crate) fn vigil(&self, headers: &HeaderMap, peer: &Peer) -> Vigil {
         match &self.options.authenticator {
-            Some(authenticator) if !self.is_operator(headers) => Vigil::over(authenticator, headers, peer),
+            Some(authenticator) if !self.is_operator(headers) && !is_own_process(headers, peer) => {
+                Vigil::over(authenticator, headers, peer)
+            }
             _ => Vigil::none(),
         }
     }
@@ -100,6 +105,22 @@ impl App {
     pub(crate) fn is_operator(&self, headers: &HeaderMap) -> bool {
         let (token, shown) = (self.options.admin_token.as_deref(), auth::bearer(headers));
         token.zip(shown).is_some_and(|(token, shown)| auth::same(token.as_bytes(), shown.as_bytes()))
+    }
+
+    /// Why the request is refused for the way that it came, if it is.
+    fn refuse_proxied(&self, headers: &HeaderMap, peer: &Peer) -> Option<String> {
+        if self.options.authenticator.is_some() || self.is_operator(headers) {
+            return None;
+        }
+        let header = proxies::forwarding_header(headers)?;
+        if proxies::is_trusted(&self.options.trusted_proxies, peer) {
+            return None;
+        }
+        Some(format!(
+            "the request came through a proxy (it has the header {header}), and this server asks nobody for a token: \
+             set auth = \"on\" in nuncio.toml and make tokens (nuncio token create), or name the proxy in \
+             trusted-proxies if everybody who reaches it may use the agents"
+        ))
     }
 
     /// A place for one more stream of that caller.
@@ -111,6 +132,14 @@ impl App {
     pub(crate) fn open_streams(&self) -> usize {
         self.streams.taken()
     }
+}
+
+/// Whether a process of the server's own user asks, and shows nothing else. Such a process could read the folder's
+/// secret; it may be a proxy, so that it has to show the secret before it administers.
+fn is_own_process(headers: &HeaderMap, peer: &Peer) -> bool {
+    peer.is_own_user()
+        && !headers.contains_key(header::AUTHORIZATION)
+        && proxies::forwarding_header(headers).is_none()
 }
 
 /// Everything that is served at one address.
@@ -152,6 +181,20 @@ impl Site {
 
     /// Answers one request.
     pub(crate) async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
+        let is_get = request.method() == Method::GET;
+        let mut response = match self.app.refuse_proxied(request.headers(), peer) {
+            Some(message) => rpc::refuse(&Refusal { status: StatusCode::FORBIDDEN, message }),
+            None => match proxies::client_of(&self.app.options.trusted_proxies, peer, request.headers()) {
+                Some(client) => self.answer_page(request, &client).await,
+                None => self.answer_page(request, peer).await,
+            },
+        };
+        protect(response.headers_mut(), is_get);
+        response
+    }
+
+    /// Answers a request whose peer is known, also where a page of another origin sent it.
+    async fn answer_page(&self, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
         let Some(cors) = &self.app.cors else { return self.answer_here(request, peer, false).await };
         let Some(origin) = cors.allowed(request.headers()) else {
             return self.answer_here(request, peer, false).await;
@@ -183,6 +226,19 @@ impl Site {
         request.extensions_mut().insert(peer.clone());
         let answered = self.router.clone().oneshot(request.map(Body::new)).await;
         answered.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// Tells browsers and caches what an answer is not: another type than it says, a page to be framed, or something to
+/// keep.
+fn protect(headers: &mut HeaderMap, is_get: bool) {
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    // Only what a browser can be led to show.
+    if is_get {
+        let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+        headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     }
 }
 

@@ -100,16 +100,36 @@ pub enum DeskError {
 pub(crate) struct Peer {
     ip: Option<IpAddr>,
     text: Option<Arc<str>>,
+    /// Whether the system says that it is a process of the server's own user.
+    own_user: bool,
 }
 
 impl Peer {
     pub(crate) fn new(address: SocketAddr) -> Self {
-        let ip = address.ip().to_canonical();
-        Self { ip: Some(ip), text: Some(ip.to_string().into()) }
+        Self::of_client(address.ip().to_canonical())
+    }
+
+    /// The client that a trusted proxy names.
+    pub(crate) fn of_client(ip: IpAddr) -> Self {
+        Self { ip: Some(ip), text: Some(ip.to_string().into()), own_user: false }
+    }
+
+    /// The process of that user at the other end of a Unix socket.
+    pub(crate) fn of_user(uid: u32, own_uid: u32) -> Self {
+        Self { ip: None, text: Some(format!("unix:uid={uid}").into()), own_user: uid == own_uid }
     }
 
     pub(crate) fn unknown() -> Self {
-        Self { ip: None, text: None }
+        Self { ip: None, text: None, own_user: false }
+    }
+
+    /// Whether it is at the other end of a Unix socket.
+    pub(crate) fn is_socket(&self) -> bool {
+        self.ip.is_none() && self.text.is_some()
+    }
+
+    pub(crate) fn is_own_user(&self) -> bool {
+        self.own_user
     }
 
     pub(crate) fn ip(&self) -> Option<IpAddr> {
@@ -214,7 +234,9 @@ impl Challenge {
 /// What a caller that is not known is told. What was wrong with its token is not.
 pub(crate) fn message(error: &AuthError) -> &'static str {
     match error {
-        AuthError::Missing => "this needs a token: send it as Authorization: Bearer …",
+        AuthError::Missing => {
+            "this needs a token, or the secret of the data folder: send it as Authorization: Bearer …"
+        }
         AuthError::Invalid(_) => "the token is not good, or not any more: use another one",
         AuthError::Unavailable(_) => "the token cannot be verified now: try again soon",
     }

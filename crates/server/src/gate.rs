@@ -17,7 +17,36 @@ use crate::options::ServerOptions;
 /// made point there; it cannot choose the `Host` that the browser sends.
 pub(crate) struct HostCheck {
     names: Vec<String>,
+    public_origin: Option<Origin>,
     any: bool,
+}
+
+/// Where a page came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Origin {
+    scheme: Scheme,
+    host: String,
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
+}
+
+impl Origin {
+    fn parse(url: &str) -> Option<Self> {
+        let (scheme, _) = url.split_once("://")?;
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            _ => return None,
+        };
+        let authority = authority_of_url(url)?;
+        let host = host_name(authority).to_ascii_lowercase();
+        Some(Self { scheme, host, port: port_of(authority, scheme) })
+    }
 }
 
 impl HostCheck {
@@ -27,7 +56,8 @@ impl HostCheck {
         if let Some(authority) = options.public_url.as_deref().and_then(authority_of_url) {
             names.push(host_name(authority).to_ascii_lowercase());
         }
-        Self { names, any: options.any_host }
+        let public_origin = options.public_url.as_deref().and_then(Origin::parse);
+        Self { names, public_origin, any: options.any_host }
     }
 
     /// Why the request is refused, if it is. `origin_allowed`: its `Origin` is one that may call from elsewhere.
@@ -47,12 +77,31 @@ impl HostCheck {
         match headers.get(header::ORIGIN).map(HeaderValue::to_str) {
             None => None,
             Some(_) if origin_allowed => None,
-            Some(Ok(origin)) if authority_of_url(origin).is_some_and(|a| self.knows(host_name(a))) => None,
+            Some(Ok(origin)) if self.is_own_origin(origin, host) => None,
             Some(_) => Some(
                 "the Origin of the request does not belong to this server: \
                  name it in cors.origins in nuncio.toml, if its pages may call",
             ),
         }
+    }
+
+    /// Whether the page came from this server itself: from the origin of `public-url`, or from the very host and port
+    /// that the request is for. Another port is another program.
+    fn is_own_origin(&self, origin: &str, host: &str) -> bool {
+        let Some(origin) = Origin::parse(origin) else { return false };
+        if self.public_origin.as_ref() == Some(&origin) {
+            return true;
+        }
+        let own = Origin {
+            scheme: origin.scheme,
+            host: host_name(host).into(),
+            port: port_of(host, origin.scheme),
+        };
+        let same_host = own.host.eq_ignore_ascii_case(&origin.host)
+            || (is_loopback_name(&own.host) && is_loopback_name(&origin.host));
+        // The name of `public-url` has one origin, and that is the one above.
+        let is_public = self.public_origin.as_ref().is_some_and(|public| public.host == origin.host);
+        same_host && own.port == origin.port && !is_public && self.knows(&origin.host)
     }
 
     fn knows(&self, name: &str) -> bool {
@@ -66,6 +115,19 @@ fn host_name(authority: &str) -> &str {
         Some(colon) if !authority[colon..].contains(']') => &authority[..colon],
         _ => authority,
     }
+}
+
+/// The port that an authority names, or that the scheme has; `None` where it is no number.
+fn port_of(authority: &str, scheme: Scheme) -> Option<u16> {
+    match authority[host_name(authority).len()..].strip_prefix(':') {
+        Some(port) => port.parse().ok(),
+        None if scheme == Scheme::Http => Some(80),
+        None => Some(443),
+    }
+}
+
+fn is_loopback_name(name: &str) -> bool {
+    ["localhost", "127.0.0.1", "[::1]"].iter().any(|local| local.eq_ignore_ascii_case(name))
 }
 
 fn authority_of_url(url: &str) -> Option<&str> {
@@ -125,6 +187,15 @@ where
     }
 }
 
+/// What has arrived of a body already, where all of it has. Waits for nothing: for a request that is refused anyway.
+pub(crate) fn arrived_body<B>(headers: &HeaderMap, body: B, max: usize) -> Option<Bytes>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    read_body(headers, body, max, Duration::ZERO).now_or_never()?.ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,8 +227,20 @@ mod tests {
         check("evil.example", None, false);
         check("localhost.evil.example", None, false);
         check("127.0.0.1.evil.example", None, false);
-        check("localhost", Some("http://localhost:3000"), true);
+        check("localhost:3000", Some("http://localhost:3000"), true);
+        check("127.0.0.1:3000", Some("http://localhost:3000"), true);
         check("localhost", Some("https://agents.example.org"), true);
+        check("agents.example.org", Some("https://AGENTS.example.org:443"), true);
+        check("other.example:8443", Some("https://other.example:8443"), true);
+        check("other.example", Some("https://other.example"), true);
+        // Another port or scheme is another program, which may be anybody's.
+        check("localhost:8080", Some("http://localhost:3000"), false);
+        check("localhost", Some("http://localhost:3000"), false);
+        check("agents.example.org", Some("http://agents.example.org"), false);
+        check("agents.example.org", Some("https://agents.example.org:8443"), false);
+        check("other.example", Some("https://other.example:8443"), false);
+        check("localhost:8080", Some("app://localhost:8080"), false);
+        check("localhost:8080", Some("http://localhost:x"), false);
         check("localhost", Some("http://evil.example"), false);
         check("localhost", Some("null"), false);
     }

@@ -1,19 +1,32 @@
 //! Connections: accepted up to a cap, bounded in what their requests may be and how slowly they may come,
 //! and ended gracefully.
 
-use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    future::Future,
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
 use tokio::{
-    io::{self, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    io::{self, AsyncRead, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
 };
 
-use crate::{app::Site, auth::Peer, options::HttpLimits, streams::CONNECTION};
+use crate::{
+    app::Site,
+    auth::Peer,
+    options::HttpLimits,
+    proxies::{self, TrustedProxy},
+    streams::CONNECTION,
+};
 
 /// The smallest read buffer that hyper allows.
 const MIN_BUFFER: usize = 8 * 1024;
@@ -23,15 +36,58 @@ const UNSENT: u32 = 64 * 1024;
 /// Connections beyond the cap that are told why, at once. Those beyond these are only closed.
 const REFUSALS: usize = 64;
 
+/// Where connections are accepted.
+pub(crate) struct Listeners {
+    pub(crate) tcp: TcpListener,
+    pub(crate) unix: Option<UnixListener>,
+}
+
+/// A connection that was accepted.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listeners {
+    async fn accept(&self, own_uid: u32) -> io::Result<(Stream, Peer)> {
+        let unix = async {
+            match &self.unix {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = self.tcp.accept() => {
+                let (stream, address) = accepted?;
+                tune(&stream);
+                Ok((Stream::Tcp(stream), Peer::new(address)))
+            }
+            accepted = unix => {
+                let (stream, _) = accepted?;
+                let uid = stream.peer_cred()?.uid();
+                Ok((Stream::Unix(stream), Peer::of_user(uid, own_uid)))
+            }
+        }
+    }
+}
+
+/// What connections are bounded by.
+pub(crate) struct Bounds<'a> {
+    pub(crate) limits: &'a HttpLimits,
+    pub(crate) trusted: Vec<TrustedProxy>,
+}
+
 /// Serves until `shutdown`, then lets open requests end; what has not ended within `drain` is cut.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listeners: Listeners,
     site: Arc<Site>,
-    limits: &HttpLimits,
+    bounds: Bounds<'_>,
     shutdown: impl Future<Output = ()>,
     drain: Duration,
 ) {
+    let limits = bounds.limits;
     let places = Arc::new(Semaphore::new(limits.max_connections));
+    let addresses = Arc::new(Addresses::new(&bounds));
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     let (stop, stopping) = watch::channel(());
     let mut builder = http1::Builder::new();
@@ -41,12 +97,13 @@ pub(crate) async fn serve(
         .max_headers(limits.max_headers)
         .max_buf_size(limits.max_header_bytes.max(MIN_BUFFER));
     // Never `pipeline_flush`: with it hyper takes as much of a body as there is, whether it is read or not.
+    let own_uid = rustix::process::geteuid().as_raw();
     let mut shutdown = std::pin::pin!(shutdown);
     let mut accepted_so_far = 0_u64;
     loop {
         let (stream, peer) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, address)) => (stream, address),
+            accepted = listeners.accept(own_uid) => match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, mostly: those in use will be given back.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -56,26 +113,78 @@ pub(crate) async fn serve(
             },
             () = &mut shutdown => break,
         };
-        tune(&stream);
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
-                tokio::spawn(async move {
-                    refuse(stream).await;
-                    drop(place);
-                });
-            }
-            continue;
+        let admitted = match Addresses::admit(&addresses, &peer) {
+            None => Err(TOO_MANY_OF_ADDRESS),
+            Some(counted) => Arc::clone(&places)
+                .try_acquire_owned()
+                .map(|permit| Admitted { _permit: permit, _counted: counted })
+                .map_err(|_| TOO_MANY),
         };
-        let (site, peer) = (Arc::clone(&site), Peer::new(peer));
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(why) => {
+                if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
+                    tokio::spawn(async move {
+                        match stream {
+                            Stream::Tcp(stream) => refuse(stream, why).await,
+                            Stream::Unix(stream) => refuse(stream, why).await,
+                        }
+                        drop(permit);
+                    });
+                }
+                continue;
+            }
+        };
+        accepted_so_far += 1;
+        let connection = Connection {
+            number: accepted_so_far,
+            site: Arc::clone(&site),
+            peer,
+            stopping: stopping.clone(),
+            drain,
+            admitted,
+        };
+        match stream {
+            Stream::Tcp(stream) => connection.spawn(&builder, stream),
+            Stream::Unix(stream) => connection.spawn(&builder, stream),
+        }
+    }
+    drop(listeners);
+    drop(stop);
+    // Each of them ends within `drain`.
+    let all = u32::try_from(limits.max_connections).unwrap_or(u32::MAX);
+    let _ = places.acquire_many(all).await;
+}
+
+/// What a connection holds for as long as it lasts.
+struct Admitted {
+    _permit: OwnedSemaphorePermit,
+    _counted: Counted,
+}
+
+/// A connection that is about to be served.
+struct Connection {
+    number: u64,
+    site: Arc<Site>,
+    peer: Peer,
+    stopping: watch::Receiver<()>,
+    drain: Duration,
+    admitted: Admitted,
+}
+
+impl Connection {
+    fn spawn<S>(self, builder: &http1::Builder, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { number, site, peer, mut stopping, drain, admitted } = self;
         let service = service_fn(move |request| {
             let (site, peer) = (Arc::clone(&site), peer.clone());
             // Boxed: hyper has a place for this future in every connection, and most of them only stream.
             Box::pin(async move { Ok::<_, Infallible>(site.answer(request, &peer).await) })
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
-        let mut stopping = stopping.clone();
-        accepted_so_far += 1;
-        tokio::spawn(CONNECTION.scope(accepted_so_far, async move {
+        tokio::spawn(CONNECTION.scope(number, async move {
             let mut connection = std::pin::pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
@@ -93,14 +202,71 @@ pub(crate) async fn serve(
             if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended badly");
             }
-            drop(place);
+            drop(admitted);
         }));
     }
-    drop(listener);
-    drop(stop);
-    // Each of them ends within `drain`.
-    let all = u32::try_from(limits.max_connections).unwrap_or(u32::MAX);
-    let _ = places.acquire_many(all).await;
+}
+
+/// How many connections each address has, so that one of them cannot take all.
+struct Addresses {
+    /// For this machine, which has its own bound, or none.
+    local_limit: usize,
+    limit: usize,
+    trusted: Vec<TrustedProxy>,
+    open: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection of an address; counted until it is dropped.
+struct Counted(Option<(Arc<Addresses>, IpAddr)>);
+
+impl Addresses {
+    fn new(bounds: &Bounds<'_>) -> Self {
+        let given = bounds.limits.max_connections_per_address;
+        Self {
+            local_limit: given.unwrap_or(usize::MAX),
+            limit: given.unwrap_or(bounds.limits.max_connections / 4).max(1),
+            trusted: bounds.trusted.clone(),
+            open: Mutex::default(),
+        }
+    }
+
+    /// Counts a connection, or says that its address has as many as it may have.
+    fn admit(addresses: &Arc<Self>, peer: &Peer) -> Option<Counted> {
+        let Some(address) = peer.ip().filter(|_| !proxies::is_trusted(&addresses.trusted, peer)) else {
+            return Some(Counted(None));
+        };
+        let limit = if address.is_loopback() { addresses.local_limit } else { addresses.limit };
+        let address = group_of(address);
+        let mut open = addresses.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(address).or_default();
+        if *count >= limit {
+            return None;
+        }
+        *count += 1;
+        Some(Counted(Some((Arc::clone(addresses), address))))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let Some((addresses, address)) = &self.0 else { return };
+        let mut open = addresses.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(address) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(address);
+            }
+        }
+    }
+}
+
+/// What counts as one address: a subscriber of IPv6 has a whole network of 64 bits, and this machine all of 127/8.
+fn group_of(address: IpAddr) -> IpAddr {
+    match address {
+        address if address.is_loopback() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+    }
 }
 
 fn tune(stream: &TcpStream) {
@@ -112,13 +278,16 @@ fn tune(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
 }
 
+const TOO_MANY: &str = "The server has as many connections as it may have (max_connections).\n";
+const TOO_MANY_OF_ADDRESS: &str =
+    "This address has as many connections as one may have (max_connections_per_address).\n";
+
 /// Says no in a way that any client understands.
-async fn refuse(mut stream: TcpStream) {
-    const WHY: &str = "The server has as many connections as it may have (max_connections).\n";
+async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, why: &str) {
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
-         content-type: text/plain\r\ncontent-length: {}\r\n\r\n{WHY}",
-        WHY.len()
+         content-type: text/plain\r\ncontent-length: {}\r\n\r\n{why}",
+        why.len()
     );
     let _ = tokio::time::timeout(Duration::from_secs(1), async {
         stream.write_all(answer.as_bytes()).await?;

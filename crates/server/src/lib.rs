@@ -14,6 +14,7 @@ mod health;
 mod http;
 mod mcp;
 mod options;
+mod proxies;
 pub mod push;
 mod rpc;
 pub mod signature;
@@ -27,7 +28,8 @@ pub use auth::{AuthError, Authenticator};
 pub use mcp::{McpOptions, serve_pipe};
 use nuncio_engine::Engine;
 pub use options::{HttpLimits, ServerOptions};
-use tokio::net::TcpListener;
+pub use proxies::{Network, TrustedProxy};
+use tokio::net::{TcpListener, UnixListener};
 
 /// An engine behind HTTP.
 pub struct Server {
@@ -52,16 +54,28 @@ impl Server {
     /// Serves until `shutdown`; then streams end with their cursor and open requests are answered. The engine
     /// is the caller's to stop.
     pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        self.run_with_socket(listener, None, shutdown).await
+    }
+
+    /// The same, on a Unix socket as well.
+    pub async fn run_with_socket(
+        self,
+        listener: TcpListener,
+        socket: Option<UnixListener>,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()> {
         let base_url = self.base_url(&listener)?;
         let engine = self.engine.clone();
         let limits = self.options.limits.clone();
+        let trusted = self.options.trusted_proxies.clone();
         let site = Arc::new(Site::new(App::new(self.engine, self.options, &base_url)));
         let stop = async {
             shutdown.await;
             engine.begin_stop();
         };
         let drain = engine.options().stop_within / 2;
-        http::serve(listener, site, &limits, stop, drain).await;
+        let bounds = http::Bounds { limits: &limits, trusted };
+        http::serve(http::Listeners { tcp: listener, unix: socket }, site, bounds, stop, drain).await;
         Ok(())
     }
 }

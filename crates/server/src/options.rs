@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Authenticator, McpOptions, auth::TokenDesk};
+use crate::{Authenticator, McpOptions, auth::TokenDesk, proxies::TrustedProxy};
 
 /// How the server presents itself and what it bears.
 #[derive(Clone, Default)]
@@ -17,6 +17,9 @@ pub struct ServerOptions {
     pub strict_cards: bool,
     /// Origins of pages that may call from a browser, such as `https://app.example.org`; `*`: any.
     pub cors_origins: Vec<String>,
+    /// Proxies that are believed when they name the client. Where no credentials are asked for, requests that came
+    /// through any other proxy are refused.
+    pub trusted_proxies: Vec<TrustedProxy>,
     /// Says who is calling; without one every request acts in the operator's name, without administration.
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// Keeps the server's own tokens.
@@ -45,6 +48,10 @@ pub struct HttpLimits {
     pub max_headers: usize,
     /// Connections at once.
     pub max_connections: usize,
+    /// Connections of one address at once, an IPv6 network of 64 bits being one. `None`: a quarter of
+    /// `max_connections`, and no bound for this machine, whose proxies bring the connections of many. Trusted proxies
+    /// have no bound.
+    pub max_connections_per_address: Option<usize>,
     /// Streams at once.
     pub max_streams: usize,
     /// Streams of one caller at once, where callers are told apart.
@@ -71,6 +78,7 @@ impl Default for HttpLimits {
             max_header_bytes: 32 * 1024,
             max_headers: 100,
             max_connections: 16_384,
+            max_connections_per_address: None,
             max_streams: 8_192,
             max_streams_per_caller: 1_024,
             header_timeout: Duration::from_secs(10),

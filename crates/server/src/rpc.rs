@@ -83,8 +83,8 @@ where
     let caller = match app.caller(headers, peer, parts.uri.path()).await {
         Ok(caller) => caller,
         Err(error) => {
-            let body = gate::read_body(headers, body, limits.max_body_bytes.min(GLANCE), limits.body_timeout);
-            return unauthenticated(app, headers, body.await.ok().as_deref(), &error);
+            let body = gate::arrived_body(headers, body, limits.max_body_bytes.min(GLANCE));
+            return unauthenticated(app, headers, body.as_deref(), &error);
         }
     };
     let body = match gate::read_body(headers, body, limits.max_body_bytes, limits.body_timeout).await {

@@ -28,6 +28,7 @@ use crate::{
 const WAITING: usize = 64;
 
 pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
+    nuncio::raise_descriptor_limit();
     let mut config = config::load(&flags.given, flags.config.as_deref())?.config;
     // The standard output belongs to the protocol; log lines go to the standard error.
     logs::start(&config.log, config.log_format, &config.engine.access.redactor);

@@ -96,6 +96,7 @@ impl FromArgMatches for Flags {
 }
 
 pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
+    nuncio::raise_descriptor_limit();
     let loaded = config::load(&flags.given, flags.config.as_deref())?;
     if flags.print_config {
         loaded.config.agents.specs(&loaded.config.data)?;
@@ -133,7 +134,11 @@ pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
         let render: Arc<dyn Fn() -> String + Send + Sync> = Arc::new(move || handle.render());
         render
     });
-    let nuncio = Nuncio::new()
+    let nuncio = match config.socket {
+        Some(path) => Nuncio::new().socket(path),
+        None => Nuncio::new(),
+    };
+    let nuncio = nuncio
         .configured(configured)
         .agents(agents(&config.agent_step, config.bench_agent))
         .listen(config.listen)

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use nuncio::{
-    AuthMode, Provider, UnknownProvider,
+    AuthMode, Provider, TrustedProxy, UnknownProvider,
     engine::{AuditLevel, Grants, Kind, guard::RateError, redact::Redactor},
     flows::sparc::SparcModel,
 };
@@ -91,8 +91,14 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| Some(config.listen.clone()),
         |config, text| { config.listen = text.into(); Ok(()) }),
     field!("allow-remote", switch, "Allow --listen to name an address that other machines can reach; callers are asked there who they are", allow_remote),
-    row("auth", Shape::Text, "MODE", "Whether callers have to show a token: on, off, or auto (where other machines can reach the server, or jwt.issuer is set)",
-        |config| Some(match config.security.auth { AuthMode::Auto => "auto", AuthMode::On => "on", AuthMode::Off => "off" }.into()),
+    row("socket", Shape::Text, "PATH", "A Unix socket to listen on as well, for a proxy; processes of the server's own user need no token there",
+        |config| config.socket.as_ref().map(|path| path.display().to_string()),
+        |config, text| { config.socket = some(text).map(PathBuf::from); Ok(()) }),
+    row("trusted-proxies", Shape::List, "ADDRESSES", "Proxies that are believed when they name the client, such as 127.0.0.1, 10.0.0.0/8 or unix (the socket)",
+        |config| Some(joined(&config.server.trusted_proxies)),
+        |config, text| proxies(text).map(|proxies| config.server.trusted_proxies = proxies)),
+    row("auth", Shape::Text, "MODE", "Whether callers have to show a token: on, file (the secret of the data folder, or a token), off, or auto (on where more than the operator may reach the server: another machine, a public name, a proxy, a socket, an issuer, a folder that others write)",
+        |config| Some(match config.security.auth { AuthMode::Auto => "auto", AuthMode::On => "on", AuthMode::File => "file", AuthMode::Off => "off" }.into()),
         |config, text| auth_mode(text).map(|mode| config.security.auth = mode)),
     row("audit", Shape::Text, "LEVEL", "What goes into the audit: off, refused, changes, all, or auto (all where callers show tokens, else changes)",
         |config| Some(config.security.audit.map_or("auto", audit_name).into()),
@@ -177,7 +183,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("http.max-json-depth", whole, "Levels of nesting in a request's JSON", server.limits.max_json_depth),
     field!("http.max-header-bytes", whole, "Bytes of a request's head", server.limits.max_header_bytes),
     field!("http.max-headers", whole, "Fields of a request's head", server.limits.max_headers),
-    field!("http.max-connections", whole, "Connections at once", server.limits.max_connections),
+    field!("http.max-connections", whole, "Connections at once; at most three quarters of the files that the process may open", server.limits.max_connections),
+    row("http.max-connections-per-address", Shape::Text, "N", "Connections of one address at once, or auto: a quarter of max-connections, and no bound for this machine and trusted proxies",
+        |config| Some(config.server.limits.max_connections_per_address.map_or("auto".into(), |limit| limit.to_string())),
+        |config, text| match text {
+            "auto" => { config.server.limits.max_connections_per_address = None; Ok(()) }
+            text => whole(text).map(|limit| config.server.limits.max_connections_per_address = Some(limit)),
+        }),
     field!("http.max-streams", whole, "Streams at once", server.limits.max_streams),
     field!("http.max-streams-per-caller", whole, "Streams of one caller at once, where callers show tokens", server.limits.max_streams_per_caller),
     field!("http.header-timeout", duration, "How long a request's head may take to arrive", server.limits.header_timeout),
@@ -392,6 +404,14 @@ fn public_url(text: &str) -> Result<String, String> {
     }
 }
 
+fn proxies(text: &str) -> Result<Vec<TrustedProxy>, String> {
+    list(text).iter().map(|item| item.parse()).collect()
+}
+
+fn joined<T: ToString>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(",")
+}
+
 fn some(text: &str) -> Option<String> {
     Some(text.to_owned()).filter(|text| !text.is_empty())
 }
@@ -400,8 +420,9 @@ fn auth_mode(text: &str) -> Result<AuthMode, String> {
     match text {
         "auto" => Ok(AuthMode::Auto),
         "on" | "true" => Ok(AuthMode::On),
+        "file" => Ok(AuthMode::File),
         "off" | "false" => Ok(AuthMode::Off),
-        _ => Err(format!("expected auto, on or off, not {text:?}")),
+        _ => Err(format!("expected auto, on, file or off, not {text:?}")),
     }
 }
 

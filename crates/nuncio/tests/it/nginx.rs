@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Nginx {
@@ -21,11 +23,16 @@ impl Nginx {
     /// Passes everything on to `upstream`, such as `http://127.0.0.1:8080` or `http://unix:/path`, with these lines
     /// beside its `proxy_pass`.
     pub(crate) fn start(upstream: &str, lines: &str) -> Self {
+        Self::start_as(None, upstream, lines)
+    }
+
+    /// The same, with workers of another user, which only the superuser can start.
+    pub(crate) fn start_as(user: Option<&str>, upstream: &str, lines: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         // The port is free for a moment; where another process takes it nginx ends, and the test says so.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let config = dir.path().join("nginx.conf");
-        fs::write(&config, configuration(dir.path(), port, upstream, lines)).unwrap();
+        fs::write(&config, configuration(dir.path(), user, port, upstream, lines)).unwrap();
         let child = Command::new("nginx")
             .args(["-e", "stderr", "-p"])
             .arg(dir.path())
@@ -53,16 +60,22 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // A master that is killed leaves its workers behind; asked to end, it ends them.
+        let pid = Pid::from_child(&self.child);
+        let _ = kill_process(pid, Signal::TERM);
         let _ = self.child.wait();
     }
 }
 
-/// One process in the foreground, which touches nothing but its own folder.
-fn configuration(dir: &Path, port: u16, upstream: &str, lines: &str) -> String {
+/// In the foreground, touching nothing but its own folder.
+fn configuration(dir: &Path, user: Option<&str>, port: u16, upstream: &str, lines: &str) -> String {
     let dir = dir.display();
+    let process = match user {
+        Some(user) => format!("user {user};"),
+        None => "master_process off;".to_owned(),
+    };
     format!(
-        "daemon off; master_process off; worker_processes 1; pid {dir}/pid; error_log stderr warn;\n\
+        "daemon off; {process} worker_processes 1; pid {dir}/pid; error_log stderr warn;\n\
          events {{ worker_connections 256; }}\n\
          http {{\n access_log off;\n client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;\n\
          fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;\n\

@@ -279,7 +279,7 @@ fn secrets_are_not_printed_with_the_configuration() {
         assert!(ran.code > 0 && ran.stderr.contains(word), "{word}: {}", ran.stderr);
     };
     fs::write(dir.path().join("nuncio.toml"), "").unwrap();
-    check(&["--auth", "maybe"], "expected auto, on or off");
+    check(&["--auth", "maybe"], "expected auto, on, file or off");
     check(&["--audit", "some"], "expected auto, off, refused, changes or all");
     check(&["--redact", "("], "is no pattern");
     for (section, word) in [

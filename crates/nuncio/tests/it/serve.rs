@@ -146,7 +146,7 @@ fn it_has_figures_and_logs_json() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = ServerProcess::start(
         &dir.path().join("data"),
-        &["--log-format", "json", "--public-url", "https://a.example"],
+        &["--log-format", "json", "--public-url", "https://a.example", "--auth", "off"],
     );
     assert!(server.greeting().contains("Endpoint: https://a.example/\n"), "{}", server.greeting());
     let metrics = http_get(server.url(), "/metrics");

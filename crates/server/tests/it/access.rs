@@ -70,10 +70,17 @@ async fn only_names_that_belong_here_are_answered() {
     ] {
         check(&[("host", host)], false, "Host").await;
     }
-    for origin in
-        ["http://localhost", "http://127.0.0.1:3000", "https://agents.example.org", "http://[::1]:1"]
-    {
-        check(&[("origin", origin)], true, "").await;
+    for (host, origin) in [
+        ("localhost", "http://localhost"),
+        ("127.0.0.1:3000", "http://127.0.0.1:3000"),
+        ("localhost:1", "http://[::1]:1"),
+        ("localhost", "https://agents.example.org:8443"),
+    ] {
+        check(&[("host", host), ("origin", origin)], true, "").await;
+    }
+    // Another port of this machine is another program, and may show anybody's pages.
+    for origin in ["http://localhost:3000", "https://agents.example.org", "http://agents.example.org:8443"] {
+        check(&[("host", "localhost:8080"), ("origin", origin)], false, "Origin").await;
     }
     for origin in [
         "http://evil.example",

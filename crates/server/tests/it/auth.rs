@@ -522,3 +522,46 @@ async fn listening_ends_soon_after_the_token_does() {
         assert!(!ends(stream).await, "nothing was wrong with it");
     }
 }
+
+#[tokio::test]
+async fn a_refusal_waits_for_no_body() {
+    let site = site().await;
+    for path in ["/", "/agents/actor", "/mcp", "/messages?sessionId=x", "/admin/tokens"] {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: 1000\r\n\r\n{{"
+        );
+        let mut socket = site.socket().await;
+        socket.send(head).await;
+        // Far less than the time that a body may take.
+        let answer = tokio::time::timeout(Duration::from_secs(10), socket.answer()).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{path}: no answer before the body"));
+        assert_eq!(answer.status, 401, "{path}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn answers_are_for_no_cache_and_no_frame() {
+    let site = Site::new().await;
+    let sent = site
+        .send(post(
+            "/",
+            &[("a2a-version", "1.0")],
+            request("SendMessage", &json!({ "message": message("x") })),
+        ))
+        .await;
+    assert_eq!(sent.header("x-content-type-options"), "nosniff");
+    assert_eq!(sent.header("cache-control"), "no-store");
+    let shown = site.get("/healthz", &[]).await;
+    assert_eq!(shown.header("content-security-policy"), "default-src 'none'; frame-ancestors 'none'");
+    assert_eq!(shown.header("referrer-policy"), "no-referrer");
+    assert_eq!(
+        (shown.header("x-content-type-options"), shown.header("cache-control")),
+        ("nosniff", "no-store")
+    );
+    // A card may be kept for a while, as it says.
+    let card = site.get("/.well-known/agent-card.json", &[]).await;
+    assert!(card.header("cache-control").contains("max-age"), "{}", card.header("cache-control"));
+    let refused = site.get("/nowhere", &[("host", "evil.example")]).await;
+    assert_eq!((refused.status, refused.header("x-content-type-options")), (403, "nosniff"));
+}

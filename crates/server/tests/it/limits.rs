@@ -257,3 +257,28 @@ fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
+
+#[tokio::test]
+async fn one_address_has_only_so_many_connections() {
+    let site = Site::with(|setup| setup.server.limits.max_connections_per_address = Some(2)).await;
+    let mut holders = vec![];
+    for _ in 0..2 {
+        let mut socket = site.socket().await;
+        socket.send(get("/healthz", &[])).await;
+        assert_eq!(socket.answer().await.status, 200);
+        holders.push(socket);
+    }
+    let mut socket = site.socket().await;
+    socket.send(get("/healthz", &[])).await;
+    let answer = socket.answer().await;
+    assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
+    assert!(answer.text().contains("max_connections_per_address"), "{}", answer.text());
+    // What is given back is taken again.
+    drop(holders.pop());
+    let taken = async {
+        while site.get("/healthz", &[]).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), taken).await.unwrap();
+}
