@@ -13,6 +13,7 @@ mod golden;
 mod keys;
 mod listing;
 mod memory;
+mod operator;
 mod passing;
 mod questions;
 mod random;
