@@ -1,5 +1,6 @@
 //! Tasks that have ended, kept in memory for those who ask again. Nothing changes them any more, so no node has
-//! to be asked whether they are still true; they are only forgotten, here as in the store, by their age.
+//! to be asked whether they are still true; they are only forgotten, here as in the store, by their age, or where the operator
+//! deletes one.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -62,6 +63,22 @@ impl Ended {
             kept.tasks.remove(&oldest);
             kept.bytes -= size;
         }
+    }
+
+    /// Forgets a task that was deleted.
+    pub(crate) fn forget(&self, id: TaskId) {
+        let mut kept = self.lock();
+        if kept.tasks.remove(&id).is_some()
+            && let Some(place) = kept.order.iter().position(|(known, _)| *known == id)
+            && let Some((_, size)) = kept.order.remove(place)
+        {
+            kept.bytes -= size;
+        }
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&self) {
+        *self.lock() = Kept::default();
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {

@@ -27,6 +27,7 @@ pub use crate::commands::submit::Begun;
 
 use crate::{
     access::{Action, Caller, Kind, TASKS},
+    admin::{self, Admin},
     agent::{Profile, Sampler},
     catalog::Catalog,
     clock::{Clock, SystemClock, Timestamp},
@@ -112,6 +113,8 @@ pub(crate) struct Inner {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) sampler: Option<Arc<dyn Sampler>>,
     pub(crate) guard: Guard,
+    /// What the operator ordered.
+    pub(crate) admin: Admin,
     /// What owners and tenants use on this node.
     pub(crate) usage: Arc<Ledger>,
     master_key: MasterKey,
@@ -147,6 +150,7 @@ impl Engine {
         let master_key = MasterKey::load(&*store, &*clock).await?;
         let inner = Arc::new(Inner {
             guard: Guard::new(&options.access),
+            admin: Admin::default(),
             usage: Ledger::new(options.usage.clone()),
             master_key,
             node: NodeId(clock.new_id()),
@@ -180,10 +184,13 @@ impl Engine {
                 tokio::spawn(upkeep::rates_loop(Arc::clone(&inner)));
             }
         }
+        // Before anybody is served: whom the operator suspended is refused from the first request on.
+        inner.follow_orders().await?;
         inner.beat().await?;
         inner.recount().await;
         tokio::spawn(upkeep::heartbeat_loop(Arc::clone(&inner)));
         tokio::spawn(runner::claim_loop(Arc::clone(&inner)));
+        tokio::spawn(admin::orders_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::expiry_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::audit_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::reads_loop(Arc::clone(&inner)));
@@ -277,13 +284,22 @@ impl Engine {
 
     /// Lets a caller through to something that is shared, or says why not; see [`crate::guard`].
     pub fn allow(&self, caller: &Caller, access: &Access<'_>) -> Result<(), Error> {
+        self.check_open(caller, access)?;
         self.0.guard.allow(caller, access, self.0.clock.now())
     }
 
     /// As [`Engine::allow`], for a list of which the caller will be shown what it may see: it is enough to have been
     /// granted some of it.
     pub fn allow_some(&self, caller: &Caller, access: &Access<'_>) -> Result<(), Error> {
+        self.check_open(caller, access)?;
         self.0.guard.allow_some(caller, access, self.0.clock.now())
+    }
+
+    /// Refuses callers of a tenant that is not served. Noted as every refusal is.
+    fn check_open(&self, caller: &Caller, access: &Access<'_>) -> Result<(), Error> {
+        let Err(error) = self.0.admin.check_open(caller.tenant()) else { return Ok(()) };
+        self.note_refused(caller, access, &error.to_string())?;
+        Err(error)
     }
 
     /// Notes in the audit what was refused elsewhere, before there was anything to let through.
@@ -609,9 +625,23 @@ impl Inner {
         match (topic.as_bytes().first(), told) {
             (Some(b'='), Some((tenant, uri))) => surface.updated_for(tenant, uri),
             (Some(b'^'), Some((tenant, prefix))) => surface.updated_within(tenant, prefix),
+            (Some(b'-'), Some((_, task))) => {
+                TaskId::parse(task).into_iter().for_each(|id| self.ended.forget(id))
+            }
+            (Some(b'!'), Some(_)) => self.admin.wake(),
             // A newer node's.
             _ => {}
         }
+    }
+
+    /// Forgets an ended task that was deleted.
+    pub(crate) fn forget_ended(&self, task: TaskId) {
+        self.ended.forget(task);
+    }
+
+    /// Forgets all ended tasks: some of them may have been deleted elsewhere.
+    pub(crate) fn forget_all_ended(&self) {
+        self.ended.clear();
     }
 
     /// A profile for a task whose agent is no longer served here.

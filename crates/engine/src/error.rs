@@ -75,6 +75,9 @@ pub enum Error {
          or use a token with the scope {0}"
     )]
     NotOperator(String),
+    /// The caller's tenant is not served; the second is what the operator did to it.
+    #[error("the tenant {0:?} is {1} by the operator of this server and not served: ask the operator")]
+    Suspended(String, &'static str),
     /// The caller does this too often. Nothing was done.
     #[error("{why}: try again in {} s", whole_seconds(*.retry_after))]
     TooFast {

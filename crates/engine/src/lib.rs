@@ -4,6 +4,7 @@
 //! projection of that log from a cursor. Start at [`Engine`].
 
 pub mod access;
+pub mod admin;
 pub mod agent;
 pub mod catalog;
 pub mod clock;

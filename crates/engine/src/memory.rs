@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(crate) use self::reads::Reads;
+pub(crate) use self::{address::data_prefix, reads::Reads};
 pub use self::{
     address::{DATA_TEMPLATE, KEYS_TEMPLATE, SEARCH_TEMPLATE, data_uri, keys_page_uri, keys_uri, search_uri},
     agent::TaskMemory,
@@ -253,7 +253,7 @@ impl Memory {
             return;
         }
         self.engine.0.reads.forget_all(tenant, namespace);
-        self.engine.changed_within(tenant, &address::data_prefix(namespace));
+        self.engine.changed_within(tenant, &data_prefix(namespace));
         self.engine.0.namespace_changed(tenant, namespace);
     }
 

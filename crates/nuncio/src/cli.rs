@@ -28,6 +28,7 @@ mod sparc;
 mod store;
 mod table;
 mod task;
+mod tenant;
 mod text;
 mod token;
 
@@ -80,6 +81,9 @@ enum Command {
     /// Make tokens for those who may call, list them, take them back
     #[command(subcommand)]
     Token(token::Command),
+    /// Suspend tenants, resume them, export and erase what they have
+    #[command(subcommand)]
+    Tenant(tenant::Command),
     /// Show who did what
     Audit(audit::AuditFlags),
     /// Copy stores, and back them up
@@ -107,7 +111,7 @@ impl Command {
             Self::Serve(_) | Self::Mcp(_) | Self::Store(_) => Format::Text,
             Self::Send(flags) => flags.agent.output.format,
             Self::Chat(flags) => flags.format,
-            Self::Task(command) => command.agent().output.format,
+            Self::Task(command) => command.format(),
             Self::Card(command) => command.agent().output.format,
             Self::Push(command) => command.format(),
             Self::Memory(memory) => memory.server.format,
@@ -116,6 +120,7 @@ impl Command {
             Self::Plan(plan) => plan.server.format,
             Self::Agents(agents) => agents.server.format,
             Self::Token(command) => command.format(),
+            Self::Tenant(command) => command.format(),
             Self::Audit(flags) => flags.format(),
         }
     }
@@ -127,6 +132,7 @@ impl Command {
             | Self::Card(_)
             | Self::Push(_)
             | Self::Token(_)
+            | Self::Tenant(_)
             | Self::Audit(_) => tokio::runtime::Builder::new_current_thread(),
             // These have a server, or may have one.
             _ => tokio::runtime::Builder::new_multi_thread(),
@@ -147,6 +153,7 @@ impl Command {
                 Self::Plan(plan) => plan.run().await,
                 Self::Agents(agents) => done(agents.run().await),
                 Self::Token(command) => done(command.run().await),
+                Self::Tenant(command) => done(command.run().await),
                 Self::Audit(flags) => done(flags.run().await),
                 Self::Store(command) => done(command.run().await),
             }

@@ -15,10 +15,11 @@ use std::{
 
 use async_trait::async_trait;
 use http::HeaderMap;
-use nuncio_engine::{Access, Action, AuditLevel, Caller, Engine, Kind};
+use nuncio_engine::{Access, Action, AuditLevel, Caller, Engine, Kind, admin::Eraser};
 use nuncio_server::{
     AuthError, Authenticator, ServerOptions,
     auth::{DeskError, NewToken, TokenDesk, bearer},
+    order_json,
 };
 use serde_json::Value;
 
@@ -180,12 +181,14 @@ pub(crate) fn install(
     let clock = Arc::clone(engine.clock());
     let tokens = Arc::new(Tokens::new(Arc::clone(engine.store()), Arc::clone(&clock)));
     let jwt = Jwt::new(options, clock)?;
+    let tokens_to_erase = Arc::clone(&tokens);
     server.tokens = Some(Arc::new(Desk { engine: engine.clone(), tokens: Arc::clone(&tokens) }));
     // A program that embeds the server may know callers by other means.
     if secured && server.authenticator.is_none() {
         tokio::spawn(tokens::keep_uses(Arc::clone(&tokens), engine.closing()));
         server.authenticator = Some(Arc::new(Gatekeeper { tokens, jwt }));
     }
+    engine.add_eraser(Arc::clone(&tokens_to_erase) as Arc<dyn Eraser>);
     audit_log::install(engine);
     Ok(())
 }
@@ -249,8 +252,14 @@ impl TokenDesk for Desk {
         self.tokens.list(caller).await
     }
 
-    async fn revoke(&self, caller: &Caller, id: &str) -> Result<Value, DeskError> {
+    async fn revoke(&self, caller: &Caller, id: &str, stop: bool) -> Result<Value, DeskError> {
         self.allow(caller, Action::Write, "token.revoke", &format!("admin://tokens/{id}"))?;
-        self.tokens.revoke(caller, id).await
+        let mut revoked = self.tokens.revoke(caller, id).await?;
+        if stop {
+            let owner = self.tokens.owner(id).await?;
+            let order = self.engine.stop_token(caller, id, &owner).await?;
+            revoked["stopped"] = order_json(&order);
+        }
+        Ok(revoked)
     }
 }

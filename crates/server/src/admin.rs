@@ -1,6 +1,9 @@
 //! What the operator's own commands ask a running server: they show a secret that only the data folder has.
 //!
-//! Tokens and the audit are also for callers whose scopes say so.
+//! Tokens, the audit, other callers' tasks and tenants are also for callers whose scopes say so.
+
+pub(crate) mod tasks;
+pub(crate) mod tenants;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -99,16 +102,30 @@ pub(crate) async fn create_token(State(app): State<Arc<App>>, request: Request<B
     }
 }
 
-/// `DELETE /admin/tokens/{id}`
+/// `DELETE /admin/tokens/{id}`; with `?stop=true` all that the token has made is canceled, too.
 pub(crate) async fn revoke_token(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Response<Body> {
     match at_desk(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
-        Ok((caller, desk)) => answer(&app, desk.revoke(&caller, &id).await),
+        Ok((caller, desk)) => {
+            let stop = match Query::<Revocation>::try_from_uri(request.uri()) {
+                Ok(Query(wish)) => wish.stop,
+                Err(error) => return invalid(&app, error.body_text()),
+            };
+            answer(&app, desk.revoke(&caller, &id, stop).await)
+        }
         Err(refused) => refused,
     }
+}
+
+/// How a token is taken back.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Revocation {
+    #[serde(default)]
+    stop: bool,
 }
 
 /// `GET /admin/audit`, with the same query as `audit://log`.
@@ -170,10 +187,23 @@ fn answer(app: &App, said: Result<Value, DeskError>) -> Response<Body> {
     rpc::refuse(&Refusal { status, message })
 }
 
+/// An answer of the engine, as administrators get it.
+fn answer_engine(app: &App, said: Result<Value, Error>) -> Response<Body> {
+    answer(app, said.map_err(DeskError::Engine))
+}
+
+fn invalid(app: &App, why: String) -> Response<Body> {
+    answer(app, Err(DeskError::Invalid(why)))
+}
+
 /// What the engine said, outside of any dialect.
 pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
     let (status, after) = match error {
         Error::Forbidden(_) | Error::NotOperator(_) => (StatusCode::FORBIDDEN, None),
+        Error::Suspended(..) => (StatusCode::FORBIDDEN, None),
+        Error::NoSuchTask(_) => (StatusCode::NOT_FOUND, None),
+        Error::Invalid(_) => (StatusCode::BAD_REQUEST, None),
+        Error::NotCancelable(_) => (StatusCode::CONFLICT, None),
         Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, Some(*retry_after)),
         Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(*retry_after)),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, None),

@@ -83,7 +83,14 @@ impl App {
             return Ok(peer.named(Caller::unverified()));
         }
         match authenticator.authenticate(headers, peer.ip()).await {
-            Ok(caller) => Ok(peer.named(caller)),
+            Ok(caller) => match self.engine.check_tenant(caller.tenant()) {
+                Ok(()) => Ok(peer.named(caller)),
+                Err(closed) => {
+                    let error = AuthError::Suspended(closed.to_string());
+                    self.failures.note(&self.engine, peer, path, &error);
+                    Err(error)
+                }
+            },
             Err(error) => {
                 self.failures.note(&self.engine, peer, path, &error);
                 Err(error)
@@ -95,7 +102,7 @@ impl App {
     pub(crate) fn vigil(&self, headers: &HeaderMap, peer: &Peer) -> Vigil {
         match &self.options.authenticator {
             Some(authenticator) if !self.is_operator(headers) && !is_own_process(headers, peer) => {
-                Vigil::over(authenticator, headers, peer)
+                Vigil::over(authenticator, &self.engine, headers, peer)
             }
             _ => Vigil::none(),
         }
@@ -171,6 +178,15 @@ impl Site {
             .route("/admin/tokens", get(admin::tokens).post(admin::create_token))
             .route("/admin/tokens/{id}", delete(admin::revoke_token))
             .route("/admin/audit", get(admin::audit))
+            .route("/admin/tasks", get(admin::tasks::list))
+            .route("/admin/tasks/{id}", get(admin::tasks::get).delete(admin::tasks::delete))
+            .route("/admin/tasks/{id}/cancel", post(admin::tasks::cancel))
+            .route("/admin/tenants", get(admin::tenants::list))
+            .route("/admin/tenants/{name}", get(admin::tenants::get))
+            .route("/admin/tenants/{name}/suspend", post(admin::tenants::suspend))
+            .route("/admin/tenants/{name}/resume", post(admin::tenants::resume))
+            .route("/admin/tenants/{name}/erase", post(admin::tenants::erase))
+            .route("/admin/tenants/{name}/export", get(admin::tenants::export))
             .route("/.well-known/oauth-protected-resource", get(resource_metadata))
             .route("/.well-known/oauth-protected-resource/mcp", get(mcp_metadata))
             .fallback(not_found)

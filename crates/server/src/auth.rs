@@ -20,7 +20,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
 use nuncio_engine::{Action, Caller, Kind, error::whole_seconds};
-use nuncio_wire::mcp::{Fault, UNAUTHENTICATED};
+use nuncio_wire::mcp::{FORBIDDEN, Fault, UNAUTHENTICATED};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -48,6 +48,9 @@ pub enum AuthError {
     /// It shows some that are not good. The text is for the audit: callers are not told what exactly is wrong.
     #[error("{0}")]
     Invalid(String),
+    /// They are good, and the caller's tenant is not served. The text is for the caller.
+    #[error("{0}")]
+    Suspended(String),
     /// They cannot be verified now.
     #[error("{0}")]
     Unavailable(String),
@@ -60,8 +63,8 @@ pub trait TokenDesk: Send + Sync + 'static {
     async fn create(&self, caller: &Caller, wish: NewToken) -> Result<Value, DeskError>;
     /// All tokens that the caller may know of, without their secrets.
     async fn list(&self, caller: &Caller) -> Result<Value, DeskError>;
-    /// Takes a token back.
-    async fn revoke(&self, caller: &Caller, id: &str) -> Result<Value, DeskError>;
+    /// Takes a token back; `stop` has all that it made canceled, too.
+    async fn revoke(&self, caller: &Caller, id: &str, stop: bool) -> Result<Value, DeskError>;
 }
 
 /// A token that is wished for.
@@ -186,6 +189,10 @@ impl Challenge {
                 response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(AGAIN).into());
                 return;
             }
+            AuthError::Suspended(_) => {
+                *response.status_mut() = StatusCode::FORBIDDEN;
+                return;
+            }
             // RFC 6750, section 3.1: nothing was wrong with what was not there.
             AuthError::Missing => "",
             AuthError::Invalid(_) => ", error=\"invalid_token\"",
@@ -232,17 +239,21 @@ impl Challenge {
 }
 
 /// What a caller that is not known is told. What was wrong with its token is not.
-pub(crate) fn message(error: &AuthError) -> &'static str {
+pub(crate) fn message(error: &AuthError) -> &str {
     match error {
         AuthError::Missing => {
             "this needs a token, or the secret of the data folder: send it as Authorization: Bearer …"
         }
         AuthError::Invalid(_) => "the token is not good, or not any more: use another one",
+        AuthError::Suspended(why) => why,
         AuthError::Unavailable(_) => "the token cannot be verified now: try again soon",
     }
 }
 
 /// The same for MCP.
 pub(crate) fn fault(error: &AuthError) -> Fault {
-    Fault::new(UNAUTHENTICATED, message(error)).status(401)
+    match error {
+        AuthError::Suspended(why) => Fault::new(FORBIDDEN, why.as_str()).status(403),
+        _ => Fault::new(UNAUTHENTICATED, message(error)).status(401),
+    }
 }

@@ -23,6 +23,7 @@ mod streams;
 
 use std::{future::Future, io, sync::Arc};
 
+pub use admin::tenants::order as order_json;
 use app::{App, Site};
 pub use auth::{AuthError, Authenticator};
 pub use mcp::{McpOptions, serve_pipe};

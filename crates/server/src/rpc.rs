@@ -103,7 +103,7 @@ where
     let version = header_text(headers, "a2a-version").or_else(in_query);
     // Whoever leaves the id out waits for an answer all the same: over HTTP there is no other way to send.
     let id = request.id.clone().unwrap_or_else(Id::null);
-    let exchange = Exchange { app, agent, headers, caller, id };
+    let exchange = Exchange { app, agent, headers, peer, caller, id };
     let choice = match choose(version.as_deref(), &request.method) {
         Ok(choice) => choice,
         Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),
@@ -134,6 +134,7 @@ fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &
     };
     let problem = match error {
         AuthError::Unavailable(_) => Problem::Unavailable,
+        AuthError::Suspended(_) => Problem::Forbidden,
         AuthError::Missing | AuthError::Invalid(_) => Problem::Unauthenticated,
     };
     let mut out = Vec::new();
@@ -148,6 +149,7 @@ struct Exchange<'a> {
     app: &'a Arc<App>,
     agent: &'a Registered,
     headers: &'a HeaderMap,
+    peer: &'a Peer,
     caller: Caller,
     id: Id,
 }
@@ -310,6 +312,7 @@ impl Exchange<'_> {
             one_turn: true,
             keep_alive: self.app.options.limits.keep_alive,
             live: place.open(&self.caller, "a2a", self.headers),
+            vigil: self.app.vigil(self.headers, self.peer),
         };
         Ok(stream.respond())
     }
@@ -340,6 +343,7 @@ impl Exchange<'_> {
             one_turn: false,
             keep_alive: self.app.options.limits.keep_alive,
             live: place.open(&self.caller, "a2a", self.headers),
+            vigil: self.app.vigil(self.headers, self.peer),
         };
         Ok(stream.respond())
     }
@@ -389,6 +393,10 @@ impl Exchange<'_> {
                 self.app.challenge.forbid(&mut response, "", scope);
                 return response;
             }
+            Error::Suspended(..) => {
+                *response.status_mut() = StatusCode::FORBIDDEN;
+                return response;
+            }
             _ => return response,
         };
         *response.status_mut() = status;
@@ -405,7 +413,14 @@ impl Exchange<'_> {
 
 /// Whether an error is told by the status of the answer as well.
 fn has_status(error: &Error) -> bool {
-    matches!(error, Error::Busy { .. } | Error::TooFast { .. } | Error::Forbidden(_) | Error::NotOperator(_))
+    matches!(
+        error,
+        Error::Busy { .. }
+            | Error::TooFast { .. }
+            | Error::Forbidden(_)
+            | Error::NotOperator(_)
+            | Error::Suspended(..)
+    )
 }
 
 /// What the engine said, for the caller; what is wrong inside is said to the operator too.

@@ -19,6 +19,7 @@ use nuncio_wire::{
 use tokio::time::Instant;
 
 use crate::{
+    auth::Vigil,
     rpc,
     streams::{Live, STREAM_ID},
 };
@@ -44,6 +45,8 @@ pub(crate) struct EventStream {
     pub(crate) one_turn: bool,
     pub(crate) keep_alive: Duration,
     pub(crate) live: Live,
+    /// Watches over what the caller showed: the stream ends when that is not good any more.
+    pub(crate) vigil: Vigil,
 }
 
 impl EventStream {
@@ -67,6 +70,7 @@ impl EventStream {
             keep_alive: self.keep_alive,
             ended: false,
             live: self.live,
+            vigil: self.vigil,
         };
         let frames = stream::unfold(state, |mut writer| async move {
             let bytes = writer.next().await?;
@@ -103,6 +107,7 @@ struct Writer {
     keep_alive: Duration,
     ended: bool,
     live: Live,
+    vigil: Vigil,
 }
 
 impl Writer {
@@ -116,7 +121,12 @@ impl Writer {
         // Not every event has a frame: what counts is how long the client has heard nothing.
         let quiet_until = Instant::now() + self.keep_alive;
         while !self.ended {
-            let next = match tokio::time::timeout_at(quiet_until, self.follower.next()).await {
+            let next = tokio::select! {
+                biased;
+                () = self.vigil.ended() => return None,
+                next = tokio::time::timeout_at(quiet_until, self.follower.next()) => next,
+            };
+            let next = match next {
                 Err(_) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
                 Ok(next) => next,
             };

@@ -55,7 +55,7 @@ impl Inner {
         Err(moved_too_often())
     }
 
-    async fn cancel_at_rest(
+    pub(crate) async fn cancel_at_rest(
         self: &Arc<Self>,
         opened: &Opened,
         mut task: Task,
@@ -103,7 +103,7 @@ impl Inner {
         self.until_ended(caller, &row.id.to_string(), task).await.map(Some)
     }
 
-    fn works_elsewhere(&self, opened: &Opened) -> bool {
+    pub(crate) fn works_elsewhere(&self, opened: &Opened) -> bool {
         self.catalog.get(&opened.row.agent).is_ok_and(|registered| registered.agent.works_elsewhere())
     }
 

@@ -156,6 +156,8 @@ impl Inner {
         if self.is_closing() {
             return Err(stopping());
         }
+        // A call of a running task does not pass the guard by this way.
+        self.admin.check_open(caller.tenant())?;
         self.check_ids(&submit)?;
         if submit.idempotency_key.is_none()
             && self.options.idempotent_message_ids

@@ -74,6 +74,8 @@ pub(super) async fn news_loop(engine: Arc<Inner>, mut news: mpsc::UnboundedRecei
                 engine.claims.notify_one();
                 engine.outbox.notify_one();
                 engine.catalog.surface().missed();
+                engine.forget_all_ended();
+                engine.admin.wake();
             }
         }
     }

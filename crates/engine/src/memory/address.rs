@@ -38,7 +38,7 @@ pub fn search_uri(namespace: &str) -> String {
 }
 
 /// How the addresses of all entries of a namespace begin.
-pub(super) fn data_prefix(namespace: &str) -> String {
+pub(crate) fn data_prefix(namespace: &str) -> String {
     data_uri(namespace, "")
 }
 

@@ -62,7 +62,7 @@ impl Reads {
     }
 
     /// Forgets reads of all entries of a namespace.
-    pub(super) fn forget_all(&self, tenant: &str, namespace: &str) {
+    pub(crate) fn forget_all(&self, tenant: &str, namespace: &str) {
         self.lock().retain(|key, _| key.tenant != tenant || key.namespace != namespace);
     }
 

@@ -14,6 +14,7 @@ mod golden;
 mod keys;
 mod listing;
 mod memory;
+mod operator;
 mod passing;
 mod questions;
 mod random;

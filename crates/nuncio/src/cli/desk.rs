@@ -14,6 +14,9 @@ use crate::config::Config;
 /// How long a server on this machine may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a long answer may take.
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Who answers.
 pub(super) enum Desk {
     /// The server that holds the folder.
@@ -57,6 +60,21 @@ impl Desk {
         Ok(Self::Store(store))
     }
 
+    /// The server, where only a running one can do it.
+    pub(super) async fn server(self) -> Result<Server, CliError> {
+        match self {
+            Self::Server(server) => Ok(server),
+            Self::Store(store) => {
+                let _ = store.close().await;
+                Err(CliError::Admin(
+                    "no server runs on this data folder, and this needs one: start it with nuncio serve, or name \
+                     another folder with --data"
+                        .into(),
+                ))
+            }
+        }
+    }
+
     pub(super) async fn close(self) {
         if let Self::Store(store) = self {
             let _ = store.close().await;
@@ -82,21 +100,45 @@ impl Server {
         self.ask(self.http.delete(format!("{}{path}", self.published.url))).await
     }
 
+    /// An answer that is long, piece by piece.
+    pub(super) async fn lines(&self, path: &str) -> Result<Lines, CliError> {
+        let url = format!("{}{path}", self.published.url);
+        // Not bounded in time: it ends when all has come, or when the server goes.
+        let request = self.http.get(url).timeout(LONG).bearer_auth(&self.published.admin_token);
+        let response = request.send().await.map_err(admin)?;
+        match response.status().is_success() {
+            true => Ok(Lines(response)),
+            false => {
+                let (status, body) = (response.status(), response.text().await.map_err(admin)?);
+                Err(refused(status.as_u16(), &body))
+            }
+        }
+    }
+
     async fn ask(&self, request: reqwest::RequestBuilder) -> Result<Value, CliError> {
         let response = request.bearer_auth(&self.published.admin_token).send().await.map_err(admin)?;
         let (status, body) = (response.status(), response.text().await.map_err(admin)?);
         if !status.is_success() {
-            let said: Value = serde_json::from_str(&body).unwrap_or_default();
-            let why = said["error"]["message"].as_str().unwrap_or(body.trim());
-            return Err(CliError::Admin(format!(
-                "the server answered HTTP {}: {}",
-                status.as_u16(),
-                plain(why)
-            )));
+            return Err(refused(status.as_u16(), &body));
         }
         serde_json::from_str(&body)
             .map_err(|error| CliError::Admin(format!("the server's answer is not JSON: {error}")))
     }
+}
+
+/// A long answer.
+pub(super) struct Lines(reqwest::Response);
+
+impl Lines {
+    pub(super) async fn chunk(&mut self) -> Result<Option<Vec<u8>>, CliError> {
+        Ok(self.0.chunk().await.map_err(admin)?.map(|bytes| bytes.to_vec()))
+    }
+}
+
+fn refused(status: u16, body: &str) -> CliError {
+    let said: Value = serde_json::from_str(body).unwrap_or_default();
+    let why = said["error"]["message"].as_str().unwrap_or(body.trim());
+    CliError::Admin(format!("the server answered HTTP {status}: {}", plain(why)))
 }
 
 fn admin(error: reqwest::Error) -> CliError {

@@ -1,13 +1,15 @@
 //! `nuncio task …`: what can be done with a task that is there.
 
 mod cancel;
+mod delete;
 mod get;
 mod list;
+mod operator;
 mod subscribe;
 
 use clap::Subcommand;
 
-use super::{connection::AgentFlags, error::CliError};
+use super::{error::CliError, output::Format};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -17,17 +19,20 @@ pub(crate) enum Command {
     List(list::Flags),
     /// Cancel a task
     Cancel(cancel::Flags),
+    /// Delete a task of any tenant that has ended: for the operator
+    Delete(delete::Flags),
     /// Follow a task's events
     Subscribe(subscribe::Flags),
 }
 
 impl Command {
-    pub(crate) fn agent(&self) -> &AgentFlags {
+    pub(crate) fn format(&self) -> Format {
         match self {
-            Self::Get(flags) => &flags.agent,
-            Self::List(flags) => &flags.agent,
-            Self::Cancel(flags) => &flags.agent,
-            Self::Subscribe(flags) => &flags.agent,
+            Self::Get(flags) => flags.agent.output.format,
+            Self::List(flags) => flags.agent.output.format,
+            Self::Cancel(flags) => flags.agent.output.format,
+            Self::Delete(flags) => flags.format,
+            Self::Subscribe(flags) => flags.agent.output.format,
         }
     }
 
@@ -36,6 +41,7 @@ impl Command {
             Self::Get(flags) => get::run(flags).await,
             Self::List(flags) => list::run(flags).await,
             Self::Cancel(flags) => cancel::run(flags).await,
+            Self::Delete(flags) => delete::run(flags).await,
             Self::Subscribe(flags) => subscribe::run(flags).await,
         }
     }

@@ -50,6 +50,9 @@ pub(crate) enum Command {
         /// The token's id: what stands between the first two underscores
         #[arg(value_name = "ID")]
         id: String,
+        /// Cancel all that it has made, too: tasks, what they called, and what they wait for. Needs a running server
+        #[arg(long)]
+        stop: bool,
         #[command(flatten)]
         flags: Flags,
     },
@@ -108,9 +111,15 @@ impl Command {
                 server.post("/admin/tokens", &json!(self.wish())).await
             }
             (Self::List(_), Desk::Server(server)) => server.get("/admin/tokens", &[]).await,
-            (Self::Revoke { id, .. }, Desk::Server(server)) => {
+            (Self::Revoke { stop: true, .. }, Desk::Store(_)) => Err(CliError::Admin(
+                "no server runs on this data folder, and --stop needs one: start it, or leave --stop out to take \
+                 the token back alone"
+                    .into(),
+            )),
+            (Self::Revoke { id, stop, .. }, Desk::Server(server)) => {
                 let id: String = url::form_urlencoded::byte_serialize(id.as_bytes()).collect();
-                server.delete(&format!("/admin/tokens/{id}")).await
+                let stop = if *stop { "?stop=true" } else { "" };
+                server.delete(&format!("/admin/tokens/{id}{stop}")).await
             }
             (_, Desk::Store(store)) => self.do_here(store).await,
         }
@@ -196,6 +205,9 @@ impl Command {
                 }
                 let scopes = answer["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 text.field("Scopes", &scopes.collect::<Vec<_>>().join(" "));
+                if let Some(canceled) = answer["stopped"]["counts"]["canceled"].as_u64() {
+                    text.field("Canceled", &canceled.to_string());
+                }
                 if let Some(token) = answer["token"].as_str() {
                     text.field("Token", token);
                     text.gap();

@@ -10,10 +10,12 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use nuncio_engine::{
     Caller, Error, Grants,
     access::HOME_TENANT,
+    admin::Eraser,
     clock::{Clock, Timestamp},
     knowledge::{Expect, RecordError, RecordKey, RecordQuery, RecordWrite},
     store::{Store, StoreError},
@@ -225,6 +227,14 @@ impl Tokens {
         }
     }
 
+    /// Whose token it is.
+    pub(super) async fn owner(&self, id: &str) -> Result<String, DeskError> {
+        let found =
+            self.store.knowledge().record(&key(KIND, id), self.clock.now()).await.map_err(Error::from)?;
+        let record = found.ok_or_else(|| DeskError::NoSuchToken(id.to_owned()))?;
+        Ok(read(id, &record.body)?.owner())
+    }
+
     /// The caller that a token stands for.
     pub async fn verify(&self, shown: &str) -> Result<Caller, AuthError> {
         let refused = |why: &str| Err(AuthError::Invalid(why.to_owned()));
@@ -330,6 +340,40 @@ impl Tokens {
             }
         }
         Ok(())
+    }
+}
+
+/// Tokens are records of the home tenant: those of a tenant that is erased go with it.
+#[async_trait]
+impl Eraser for Tokens {
+    async fn erase(&self, tenant: &str) -> Result<u64, Error> {
+        let now = self.clock.now();
+        let all = self.records(KIND, now).await.map_err(|error| match error {
+            DeskError::Engine(error) => error,
+            other => Error::Internal(other.to_string()),
+        })?;
+        let mut erased = 0;
+        for (id, body) in all {
+            // One that cannot be read names nobody.
+            if !serde_json::from_slice::<Kept>(&body).is_ok_and(|kept| kept.tenant == tenant) {
+                continue;
+            }
+            let delete = |kind: &str| RecordWrite {
+                key: key(kind, &id),
+                body: None,
+                expected: Expect::Any,
+                expires_at: None,
+                now,
+            };
+            lock(&self.used).remove(&id);
+            match self.store.knowledge().write_records(vec![delete(KIND), delete(USED)]).await {
+                Ok(_) | Err(RecordError::Moved { .. }) => {}
+                Err(RecordError::Store(error)) => return Err(error.into()),
+            }
+            lock(&self.known).remove(&id);
+            erased += 1;
+        }
+        Ok(erased)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::http::{HeaderMap, header};
+use nuncio_engine::Engine;
 use tokio::time::Instant;
 
 use super::{AuthError, Authenticator, Peer};
@@ -20,6 +21,7 @@ pub(crate) struct Vigil {
 
 struct Shown {
     authenticator: Arc<dyn Authenticator>,
+    engine: Engine,
     headers: HeaderMap,
     from: Option<IpAddr>,
 }
@@ -31,23 +33,39 @@ impl Vigil {
     }
 
     /// Over what a request shows.
-    pub(crate) fn over(authenticator: &Arc<dyn Authenticator>, headers: &HeaderMap, peer: &Peer) -> Self {
+    pub(crate) fn over(
+        authenticator: &Arc<dyn Authenticator>,
+        engine: &Engine,
+        headers: &HeaderMap,
+        peer: &Peer,
+    ) -> Self {
         let authorization = headers.get(header::AUTHORIZATION).cloned();
         let headers = authorization.map(|shown| (header::AUTHORIZATION, shown)).into_iter().collect();
-        let shown = Shown { authenticator: Arc::clone(authenticator), headers, from: peer.ip() };
+        let shown = Shown {
+            authenticator: Arc::clone(authenticator),
+            engine: engine.clone(),
+            headers,
+            from: peer.ip(),
+        };
         Self { shown: Some(shown), next: Instant::now() + LOOK }
     }
 
     /// Waits until they are not good any more. Dropped meanwhile, nothing is lost: the next one goes on.
     pub(crate) async fn ended(&mut self) {
-        let Some(Shown { authenticator, headers, from }) = &self.shown else {
+        let Some(Shown { authenticator, engine, headers, from }) = &self.shown else {
             return std::future::pending().await;
         };
         loop {
             tokio::time::sleep_until(self.next).await;
             match authenticator.authenticate(headers, *from).await {
                 // While nobody can tell, what was good is.
-                Ok(_) | Err(AuthError::Unavailable(_)) => {}
+                Ok(caller) => {
+                    if let Err(why) = engine.check_tenant(caller.tenant()) {
+                        tracing::info!(%why, "a stream is closed");
+                        return;
+                    }
+                }
+                Err(AuthError::Unavailable(_)) => {}
                 Err(why) => {
                     tracing::info!(%why, "a stream is closed");
                     return;

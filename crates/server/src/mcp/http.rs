@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     app::App,
-    auth::{self, Peer, Vigil},
+    auth::{self, Peer},
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
@@ -300,11 +300,7 @@ impl Exchange<'_> {
         let keep_alive = self.app.options.limits.keep_alive;
         let live = place.open(&self.caller, source.kind(), self.headers);
         let name = live.header();
-        // Others end by themselves.
-        let vigil = match source {
-            Source::Listen(_) => self.app.vigil(self.headers, self.peer),
-            Source::Call(_) | Source::Batch(_) => Vigil::none(),
-        };
+        let vigil = self.app.vigil(self.headers, self.peer);
         let frames = stream::unfold((source, live, vigil), move |(mut source, live, mut vigil)| async move {
             let quiet_until = Instant::now() + keep_alive;
             let next = tokio::select! {

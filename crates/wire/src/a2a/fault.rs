@@ -166,7 +166,7 @@ impl Dialect {
             Error::StreamingUnsupported => Problem::StreamingUnsupported,
             Error::PushUnsupported => Problem::PushUnsupported,
             Error::Limit(_) => Problem::LimitReached,
-            Error::Forbidden(_) | Error::NotOperator(_) => Problem::Forbidden,
+            Error::Forbidden(_) | Error::Suspended(..) | Error::NotOperator(_) => Problem::Forbidden,
             Error::TooFast { .. } => Problem::TooFast,
             Error::Busy { .. } => Problem::Unavailable,
             Error::Internal(_) => Problem::Internal,

@@ -158,6 +158,7 @@ impl From<&Error> for Fault {
             Error::Forbidden(scope) | Error::NotOperator(scope) => {
                 Self::new(FORBIDDEN, message).with(json!({ "requiredScope": scope })).status(403)
             }
+            Error::Suspended(..) => Self::new(FORBIDDEN, message).status(403),
             Error::TooFast { retry_after, .. } => Self {
                 data: Some(json!({ "retryAfterMs": retry_after.as_millis() as u64 })),
                 status: 429,

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::operator::{self, OperatorFlags};
 use crate::cli::{
     connection::{AgentFlags, Connection},
     error::CliError,
@@ -13,10 +14,15 @@ pub(crate) struct Flags {
     #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
     task: String,
     #[command(flatten)]
+    operator: OperatorFlags,
+    #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
+    if flags.operator.tenant.is_some() {
+        return operator::cancel(&flags.operator, flags.agent.output.format, &flags.task).await;
+    }
     let connection = flags.agent.resolve()?;
     connection.saw(&flags.task, None, None);
     connection.bounded(cancel(&connection, &flags.task)).await

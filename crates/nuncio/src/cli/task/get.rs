@@ -4,6 +4,7 @@ use clap::Args;
 use nuncio_client::a2a::{Patience, Received};
 use nuncio_wire::a2a::TaskView;
 
+use super::operator::{self, OperatorFlags};
 use crate::cli::{
     connection::{AgentFlags, Connection},
     error::CliError,
@@ -24,11 +25,16 @@ pub(crate) struct Flags {
     #[arg(long, env = "A2ACLI_HISTORY", value_name = "N")]
     history: Option<usize>,
     #[command(flatten)]
+    operator: OperatorFlags,
+    #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
-    let Flags { task, wait, history, agent } = flags;
+    if flags.operator.tenant.is_some() {
+        return operator::get(&flags.operator, flags.agent.output.format, &flags.task).await;
+    }
+    let Flags { task, wait, history, agent, .. } = flags;
     let connection = agent.resolve()?;
     connection.saw(&task, None, None);
     connection.bounded(get(&connection, &task, wait, history)).await

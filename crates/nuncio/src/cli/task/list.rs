@@ -6,6 +6,7 @@ use nuncio_wire::a2a::List;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::operator::{self, OperatorFlags, Wanted};
 use crate::cli::{
     connection::{AgentFlags, Connection},
     error::CliError,
@@ -34,10 +35,16 @@ pub(crate) struct Flags {
     #[arg(long)]
     include_artifacts: bool,
     #[command(flatten)]
+    operator: OperatorFlags,
+    #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
+    if flags.operator.tenant.is_some() {
+        let wanted = Wanted { state: flags.status, page_size: flags.page_size, page_token: flags.page_token };
+        return operator::list(&flags.operator, flags.agent.output.format, wanted).await;
+    }
     let list = List {
         context: flags.context_id,
         state: flags.status,

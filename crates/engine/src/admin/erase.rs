@@ -1,0 +1,127 @@
+//! One pass of the erasure of a tenant. Every step deletes what it finds, so that a pass can be repeated at any point.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{orders::Order, stop::Target};
+use crate::{
+    clock::Timestamp,
+    engine::Inner,
+    error::Error,
+    knowledge::{AuditEntry, AuditQuery},
+    memory::data_prefix,
+    tenant_store::TenantTasks,
+};
+
+/// Tasks, entries, records, sessions, lines or owners that are taken at a time.
+const AT_ONCE: usize = 256;
+
+impl Inner {
+    /// Deletes what there is; whether there was nothing.
+    pub(super) async fn erase_pass(self: &Arc<Self>, tenant: &str, order: &mut Order) -> Result<bool, Error> {
+        let before = order.counts;
+        let pseudonyms = Pseudonyms { salt: order.salt.clone().unwrap_or_default() };
+        order.counts.canceled += self.cancel_all(&Target::Tenant(tenant)).await?.canceled;
+        let (store, tenants) = (&self.store, self.store.tenants());
+        loop {
+            let query =
+                TenantTasks { tenant: Some(tenant.to_owned()), limit: AT_ONCE, ..TenantTasks::default() };
+            let rows = tenants.tenant_tasks(&query).await?;
+            if rows.is_empty() {
+                break;
+            }
+            order.counts.tasks += self.delete_tasks(&rows).await?;
+        }
+        // Before the beginning of time nothing has expired: what waits to be swept is found, too.
+        let always = Timestamp(i64::MIN);
+        while let Some(namespace) =
+            store.knowledge().namespaces(tenant, "", "", 1, always).await?.into_iter().next()
+        {
+            loop {
+                let gone = store.knowledge().clear_memory(tenant, &namespace, AT_ONCE).await?;
+                order.counts.memory += gone;
+                if gone == 0 {
+                    break;
+                }
+            }
+            self.reads.forget_all(tenant, &namespace);
+            self.changed_within(tenant, &data_prefix(&namespace));
+            self.namespace_changed(tenant, &namespace);
+        }
+        loop {
+            let gone = tenants.delete_tenant_records(tenant, AT_ONCE).await?;
+            order.counts.records += gone;
+            if gone == 0 {
+                break;
+            }
+        }
+        for eraser in self.admin.erasers() {
+            order.counts.tokens += eraser.erase(tenant).await?;
+        }
+        self.guard.flush_audit(store).await;
+        loop {
+            let query =
+                AuditQuery { tenant: Some(tenant.to_owned()), limit: AT_ONCE, ..AuditQuery::default() };
+            let lines = store.knowledge().audit(&query).await?;
+            if lines.is_empty() {
+                break;
+            }
+            order.counts.audit_lines += lines.len() as u64;
+            let lines = lines.into_iter().map(|(no, line)| (no, pseudonyms.of_line(tenant, line))).collect();
+            tenants.rewrite_audit(tenant, lines).await?;
+        }
+        loop {
+            let owners = tenants.owners(tenant, "", AT_ONCE).await?;
+            if owners.is_empty() {
+                break;
+            }
+            for owner in owners {
+                loop {
+                    let gone = tenants.delete_sessions_of(&owner, AT_ONCE).await?;
+                    order.counts.sessions += gone;
+                    if gone == 0 {
+                        break;
+                    }
+                }
+                tenants.rename_owner(&owner, &pseudonyms.of_owner(tenant, &owner)).await?;
+                order.counts.callers += 1;
+            }
+        }
+        tenants.forget_names().await;
+        Ok(before == order.counts)
+    }
+}
+
+/// Names that stand for others, the same for the same within one erasure. A colon is in no name of a tenant.
+struct Pseudonyms {
+    salt: String,
+}
+
+impl Pseudonyms {
+    fn digest(&self, text: &str) -> String {
+        let digest = Sha256::digest(format!("{}\n{text}", self.salt));
+        digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn of_tenant(&self, tenant: &str) -> String {
+        format!("erased:{}", self.digest(tenant))
+    }
+
+    fn of_owner(&self, tenant: &str, owner: &str) -> String {
+        format!("{}/{}", self.of_tenant(tenant), self.digest(owner))
+    }
+
+    /// A line without whom it names. What was addressed may be named after somebody as well.
+    fn of_line(&self, tenant: &str, line: AuditEntry) -> AuditEntry {
+        AuditEntry {
+            tenant: self.of_tenant(tenant),
+            caller: self.of_owner(tenant, &line.caller),
+            from: None,
+            resource: format!("erased:{}", self.digest(&line.resource)),
+            refused: line.refused.map(|_| "refused".to_owned()),
+            credential: line.credential.map(|id| format!("erased:{}", self.digest(&id))),
+            ..line
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! All that a tenant has, a page at a time: tasks, entries of memory, records. For a file that others can read; secrets
+//! of tokens are not part of it.
+
+use super::{ADMIN_TENANTS, AdminTask, reaches, tenants::no_such};
+use crate::{
+    access::{Action, Caller},
+    engine::Engine,
+    error::Error,
+    knowledge::{MemoryEntry, MemoryPageQuery},
+    store::{ListCursor, TaskKey},
+    task::Task,
+    tenant_store::{TenantRecord, TenantTasks},
+};
+
+/// Tasks of a page. Each is folded whole, and may be large.
+const TASKS: usize = 8;
+/// Entries and records of a page.
+const PAGE: usize = 64;
+
+/// Where the next page begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExportCursor {
+    /// With tasks after this one.
+    Tasks(Option<ListCursor>),
+    /// With entries of memory after this namespace and key.
+    Memory(String, String),
+    /// With records after this kind and id.
+    Records(String, String),
+}
+
+impl ExportCursor {
+    /// The first page.
+    pub fn start() -> Self {
+        Self::Tasks(None)
+    }
+}
+
+/// Something that a tenant has.
+#[derive(Debug, Clone)]
+pub enum ExportItem {
+    /// A task.
+    Task(Box<(AdminTask, Task)>),
+    /// An entry of memory.
+    Memory {
+        /// The namespace.
+        namespace: String,
+        /// The entry, with its value.
+        entry: MemoryEntry,
+    },
+    /// A record: a workflow, an artifact, a setting.
+    Record(TenantRecord),
+}
+
+/// A page of what a tenant has.
+#[derive(Debug, Clone)]
+pub struct ExportPage {
+    /// What is on it; a page in the middle may be empty.
+    pub items: Vec<ExportItem>,
+    /// Where the next one begins; `None` after the last.
+    pub next: Option<ExportCursor>,
+}
+
+impl Engine {
+    /// Lets an administrator export a tenant, or says why not. Asked once, before the first page.
+    pub fn allow_export(&self, caller: &Caller, tenant: &str) -> Result<(), Error> {
+        let resource = format!("admin://tenants/{tenant}/export");
+        self.allow_admin(caller, Action::Read, ADMIN_TENANTS, "tenant.export", &resource)?;
+        if reaches(caller, tenant) { Ok(()) } else { Err(no_such(tenant)) }
+    }
+
+    /// A page of what a tenant has, for an administrator that [`Engine::allow_export`] let through. What changes
+    /// meanwhile may be there twice, and what is made meanwhile may be missing.
+    pub async fn export_page(
+        &self,
+        caller: &Caller,
+        tenant: &str,
+        at: ExportCursor,
+    ) -> Result<ExportPage, Error> {
+        if !reaches(caller, tenant) || !caller.may(Action::Read, crate::access::Kind::Admin, ADMIN_TENANTS) {
+            return Err(no_such(tenant));
+        }
+        match at {
+            ExportCursor::Tasks(after) => self.export_tasks(tenant, after).await,
+            ExportCursor::Memory(namespace, key) => self.export_memory(tenant, namespace, key).await,
+            ExportCursor::Records(kind, id) => self.export_records(tenant, &kind, &id).await,
+        }
+    }
+
+    async fn export_tasks(&self, tenant: &str, after: Option<ListCursor>) -> Result<ExportPage, Error> {
+        let tenant = Some(tenant.to_owned());
+        let query = TenantTasks { tenant, after, limit: TASKS, ..TenantTasks::default() };
+        let rows = self.0.store.tenants().tenant_tasks(&query).await?;
+        let mut items = Vec::with_capacity(rows.len());
+        for row in &rows {
+            // It may have been deleted since.
+            if let Some(opened) = self.0.store.open(&TaskKey::Id(row.id)).await? {
+                let task = self.0.fold(&opened).await?;
+                items.push(ExportItem::Task(Box::new((AdminTask::of(&opened.row)?, task))));
+            }
+        }
+        let next = match rows.last() {
+            Some(last) => ExportCursor::Tasks(Some(ListCursor { status_at: last.status_at, no: last.no })),
+            None => ExportCursor::Memory(String::new(), String::new()),
+        };
+        Ok(ExportPage { items, next: Some(next) })
+    }
+
+    async fn export_memory(
+        &self,
+        tenant: &str,
+        mut namespace: String,
+        key: String,
+    ) -> Result<ExportPage, Error> {
+        let (now, knowledge) = (self.clock().now(), self.0.store.knowledge());
+        if key.is_empty() {
+            let next = knowledge.namespaces(tenant, "", &namespace, 1, now).await?.into_iter().next();
+            let Some(next) = next else {
+                let next = Some(ExportCursor::Records(String::new(), String::new()));
+                return Ok(ExportPage { items: vec![], next });
+            };
+            namespace = next;
+        }
+        let query = MemoryPageQuery {
+            tenant: tenant.to_owned(),
+            namespace: namespace.clone(),
+            prefix: String::new(),
+            after: key,
+            limit: PAGE,
+            values: true,
+            now,
+        };
+        let entries = knowledge.memory_page(&query).await?;
+        // After the last page of a namespace comes the next namespace.
+        let last = entries.last().filter(|_| entries.len() == PAGE);
+        let key = last.map(|entry| entry.key.clone()).unwrap_or_default();
+        let next = Some(ExportCursor::Memory(namespace.clone(), key));
+        let item = |entry| ExportItem::Memory { namespace: namespace.clone(), entry };
+        Ok(ExportPage { items: entries.into_iter().map(item).collect(), next })
+    }
+
+    async fn export_records(&self, tenant: &str, kind: &str, id: &str) -> Result<ExportPage, Error> {
+        let after = (!kind.is_empty()).then_some((kind, id));
+        let records = self.0.store.tenants().tenant_records(tenant, after, PAGE).await?;
+        let last = records.last().filter(|_| records.len() == PAGE);
+        let next = last.map(|last| ExportCursor::Records(last.kind.clone(), last.record.id.clone()));
+        Ok(ExportPage { items: records.into_iter().map(ExportItem::Record).collect(), next })
+    }
+}

@@ -1,0 +1,132 @@
+//! Cancels many tasks at once: those of a token, or of a tenant.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt as _, stream};
+
+use crate::{
+    engine::Inner,
+    error::Error,
+    head::Head,
+    store::{Change, Guard, ListCursor, RunChange, TaskKey, TaskRow},
+    task::TaskId,
+    tenant_store::TenantTasks,
+};
+
+/// Tasks that are read at a time.
+const PAGE: usize = 256;
+/// Tasks that are canceled at once.
+const AT_ONCE: usize = 32;
+/// How often a decision is made again because the task moved.
+const DECIDE_AGAIN: usize = 32;
+
+/// Which tasks to cancel.
+pub(super) enum Target<'a> {
+    /// Those that this token of an owner made, and what they called.
+    Token { owner: &'a str, id: &'a str },
+    /// What runs, or waits to run, for a tenant. What waits for an answer waits on: nobody can give one.
+    Running(&'a str),
+    /// All that have not ended.
+    Tenant(&'a str),
+}
+
+/// What one pass did.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pass {
+    /// Tasks that had not ended.
+    pub(super) found: u64,
+    /// Tasks of which this pass was the first to ask for the end.
+    pub(super) canceled: u64,
+}
+
+impl Inner {
+    /// Asks for the end of every task of the target, once, and waits for none of them: their number may be large, and
+    /// an agent that does not listen is dropped after the grace period.
+    ///
+    /// What nobody called goes first: an agent whose called task ends before it does would go on, and call another.
+    pub(super) async fn cancel_all(self: &Arc<Self>, target: &Target<'_>) -> Result<Pass, Error> {
+        let roots = self.cancel_some(target, true).await?;
+        let called = self.cancel_some(target, false).await?;
+        Ok(Pass { found: roots.found + called.found, canceled: roots.canceled + called.canceled })
+    }
+
+    async fn cancel_some(self: &Arc<Self>, target: &Target<'_>, roots: bool) -> Result<Pass, Error> {
+        let mut pass = Pass::default();
+        let mut query = TenantTasks { live: true, limit: PAGE, ..TenantTasks::default() };
+        match target {
+            Target::Token { owner, .. } => query.owner = Some((*owner).to_owned()),
+            Target::Running(tenant) | Target::Tenant(tenant) => query.tenant = Some((*tenant).to_owned()),
+        }
+        loop {
+            let rows = self.store.tenants().tenant_tasks(&query).await?;
+            let Some(last) = rows.last() else { return Ok(pass) };
+            query.after = Some(ListCursor { status_at: last.status_at, no: last.no });
+            let meant = rows.iter().filter(|row| row.parent.is_none() == roots && target.means(row));
+            let meant: Vec<TaskId> = meant.map(|row| row.id).collect();
+            let begin = |id: TaskId| {
+                let engine = Arc::clone(self);
+                async move { engine.begin_cancel(id).await }
+            };
+            let mut asked = stream::iter(meant.into_iter().map(begin)).buffer_unordered(AT_ONCE);
+            while let Some(asked) = asked.next().await {
+                pass.found += 1;
+                pass.canceled += u64::from(asked?);
+            }
+        }
+    }
+
+    /// Asks for the end of a task, or ends it where nothing works on it; whether this call was the first to ask.
+    async fn begin_cancel(self: &Arc<Self>, id: TaskId) -> Result<bool, Error> {
+        for _ in 0..DECIDE_AGAIN {
+            let Some(opened) = self.store.open(&TaskKey::Id(id)).await? else { return Ok(false) };
+            let row = &opened.row;
+            if row.state.is_terminal() {
+                return Ok(false);
+            }
+            let at_work = match row.node {
+                Some(node) => node != self.node || self.local_run(row.id).is_some(),
+                None => false,
+            };
+            if !at_work && !self.works_elsewhere(&opened) {
+                let task = self.fold(&opened).await?;
+                match self.cancel_at_rest(&opened, task, true).await? {
+                    Some(_) => return Ok(true),
+                    None => continue,
+                }
+            }
+            if row.cancel {
+                return Ok(false);
+            }
+            let now = self.clock.now();
+            let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+            change.cancel = Some(true);
+            if !at_work {
+                change.run = RunChange::Due(now);
+            }
+            if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
+                continue;
+            }
+            match self.local_run(row.id) {
+                Some(run) => run.cancel(),
+                None if !at_work => self.due(now),
+                None => {}
+            }
+            return Ok(true);
+        }
+        // It changes faster than this; the next pass finds it again.
+        Ok(false)
+    }
+}
+
+impl Target<'_> {
+    fn means(&self, row: &TaskRow) -> bool {
+        match self {
+            // A head that cannot be read names no token.
+            Self::Token { id, .. } => {
+                Head::decode(&row.head).is_ok_and(|head| head.credential.as_deref() == Some(*id))
+            }
+            Self::Running(_) => !row.state.is_interrupted(),
+            Self::Tenant(_) => true,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Tasks of any tenant, for the operator.
+
+use super::{ADMIN_TASKS, reaches};
+use crate::{
+    access::{Action, Caller, tenant_of},
+    clock::Timestamp,
+    commands::list::{MAX_PAGE, read_token, write_token},
+    engine::{Engine, Inner},
+    error::Error,
+    head::Head,
+    store::{ListCursor, TaskKey, TaskRow},
+    task::{State, Task, TaskId},
+    tenant_store::TenantTasks,
+};
+
+/// Which tasks to list.
+#[derive(Debug, Clone, Default)]
+pub struct AdminList {
+    /// Of this tenant; `None`: of all that the caller reaches.
+    pub tenant: Option<String>,
+    /// Only of this owner.
+    pub owner: Option<String>,
+    /// Only those that have not ended.
+    pub live: bool,
+    /// Only in this state.
+    pub state: Option<State>,
+    /// Only of this agent.
+    pub agent: Option<String>,
+    /// Where the page before ended.
+    pub page_token: Option<String>,
+    /// How many tasks; 1 to [`MAX_PAGE`].
+    pub page_size: usize,
+}
+
+/// What the operator sees of a task without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminTask {
+    /// The identity.
+    pub id: TaskId,
+    /// Whose it is.
+    pub owner: String,
+    /// The conversation.
+    pub context: String,
+    /// The agent.
+    pub agent: String,
+    /// The task that asked for it.
+    pub parent: Option<TaskId>,
+    /// Where it stands.
+    pub state: State,
+    /// Since when.
+    pub status_at: Timestamp,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Whether cancelling was asked for.
+    pub cancel: bool,
+    /// The id of the token that made it, where it was one of this server.
+    pub credential: Option<String>,
+}
+
+impl AdminTask {
+    pub(super) fn of(row: &TaskRow) -> Result<Self, Error> {
+        Ok(Self {
+            id: row.id,
+            owner: row.owner.clone(),
+            context: row.context.clone(),
+            agent: row.agent.clone(),
+            parent: row.parent,
+            state: row.state,
+            status_at: row.status_at,
+            created_at: row.created_at,
+            cancel: row.cancel,
+            credential: Head::decode(&row.head)?.credential,
+        })
+    }
+}
+
+/// A page of tasks.
+#[derive(Debug, Clone)]
+pub struct AdminPage {
+    /// The tasks.
+    pub tasks: Vec<AdminTask>,
+    /// Where the next page begins; `None` after the last.
+    pub next_page_token: Option<String>,
+}
+
+impl Engine {
+    /// A page of tasks of a tenant, or of all, newest status first.
+    pub async fn admin_list(&self, caller: &Caller, list: AdminList) -> Result<AdminPage, Error> {
+        let resource = format!("admin://tasks?tenant={}", list.tenant.as_deref().unwrap_or("*"));
+        self.allow_admin(caller, Action::Read, ADMIN_TASKS, "admin.task.list", &resource)?;
+        if !(1..=MAX_PAGE).contains(&list.page_size) {
+            return Err(Error::Invalid(format!("pageSize: a page has 1 to {MAX_PAGE} tasks")));
+        }
+        let token = list.page_token.filter(|token| !token.is_empty());
+        let after = token.map(|token| read_token(&token)).transpose()?;
+        let tenant = match list.tenant {
+            Some(tenant) if !reaches(caller, &tenant) => {
+                return Ok(AdminPage { tasks: vec![], next_page_token: None });
+            }
+            None if !reaches(caller, "") => Some(caller.tenant().to_owned()),
+            tenant => tenant,
+        };
+        let query = TenantTasks {
+            tenant,
+            owner: list.owner,
+            live: list.live,
+            state: list.state,
+            agent: list.agent,
+            after,
+            // One more, to know whether there is a next page.
+            limit: list.page_size + 1,
+        };
+        let mut rows = self.0.store.tenants().tenant_tasks(&query).await?;
+        let more = rows.len() > list.page_size;
+        rows.truncate(list.page_size);
+        let last = rows.last().filter(|_| more);
+        let next = last.map(|row| write_token(ListCursor { status_at: row.status_at, no: row.no }));
+        let tasks = rows.iter().map(AdminTask::of).collect::<Result<_, _>>()?;
+        Ok(AdminPage { tasks, next_page_token: next })
+    }
+
+    /// A task of any tenant as it stands.
+    pub async fn admin_get(
+        &self,
+        caller: &Caller,
+        tenant: Option<&str>,
+        task: &str,
+    ) -> Result<(AdminTask, Task), Error> {
+        self.allow_admin(caller, Action::Read, ADMIN_TASKS, "admin.task.get", &address(tenant, task))?;
+        let row = self.0.reach(caller, tenant, task).await?;
+        let opened = self.0.store.open(&TaskKey::Id(row.id)).await?;
+        let opened = opened.ok_or_else(|| Error::NoSuchTask(task.to_owned()))?;
+        Ok((AdminTask::of(&opened.row)?, self.0.fold(&opened).await?))
+    }
+
+    /// Ends a task of any tenant; returns when it has ended, or after the grace period.
+    pub async fn admin_cancel(
+        &self,
+        caller: &Caller,
+        tenant: Option<&str>,
+        task: &str,
+    ) -> Result<(AdminTask, Task), Error> {
+        self.allow_admin(caller, Action::Write, ADMIN_TASKS, "admin.task.cancel", &address(tenant, task))?;
+        let row = self.0.reach(caller, tenant, task).await?;
+        let owner = Caller::named(row.owner.as_str());
+        let task = self.0.cancel(&owner, &row.id.to_string()).await?;
+        let now = TaskRow { state: task.state, status_at: task.status_at, cancel: true, ..row };
+        Ok((AdminTask::of(&now)?, task))
+    }
+
+    /// Deletes a task of any tenant that has ended, with all that belongs to it.
+    pub async fn admin_delete(
+        &self,
+        caller: &Caller,
+        tenant: Option<&str>,
+        task: &str,
+    ) -> Result<AdminTask, Error> {
+        self.allow_admin(caller, Action::Write, ADMIN_TASKS, "admin.task.delete", &address(tenant, task))?;
+        let row = self.0.reach(caller, tenant, task).await?;
+        if !row.state.is_terminal() {
+            return Err(Error::Invalid(format!(
+                "task {} has not ended ({:?}): cancel it first, then delete it",
+                row.id, row.state
+            )));
+        }
+        self.0.delete_tasks(std::slice::from_ref(&row)).await?;
+        AdminTask::of(&row)
+    }
+}
+
+impl Inner {
+    /// The task of that identity, if the administrator reaches it.
+    async fn reach(&self, caller: &Caller, tenant: Option<&str>, task: &str) -> Result<TaskRow, Error> {
+        let unknown = || Error::NoSuchTask(task.chars().take(64).collect());
+        let id = TaskId::parse(task).ok_or_else(unknown)?;
+        let row = self.store.row(&TaskKey::Id(id)).await?.ok_or_else(unknown)?;
+        let of = tenant_of(&row.owner);
+        match reaches(caller, of) && tenant.is_none_or(|tenant| tenant == of) {
+            true => Ok(row),
+            false => Err(unknown()),
+        }
+    }
+
+    /// Deletes tasks, here and from what nodes remember.
+    pub(super) async fn delete_tasks(&self, rows: &[TaskRow]) -> Result<u64, Error> {
+        let numbers: Vec<_> = rows.iter().map(|row| row.no).collect();
+        let deleted = self.store.tenants().delete_tasks(&numbers).await?;
+        for row in rows {
+            self.forget_ended(row.id);
+            self.store.knowledge().ring(format!("-{}\n{}", tenant_of(&row.owner), row.id));
+            if let Some(run) = self.local_run(row.id) {
+                run.cancel();
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+fn address(tenant: Option<&str>, task: &str) -> String {
+    match tenant {
+        Some(tenant) => format!("admin://tasks/{task}?tenant={tenant}"),
+        None => format!("admin://tasks/{task}"),
+    }
+}

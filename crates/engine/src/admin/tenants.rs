@@ -1,0 +1,218 @@
+//! Tenants: listed, suspended, resumed, erased; and the stop of a token's work.
+
+use std::time::Duration;
+
+use super::{
+    ADMIN_TENANTS,
+    orders::{Order, OrderState, about_tenant, about_token},
+    reaches,
+};
+use crate::{
+    access::{Action, Caller, HOME_TENANT},
+    engine::Engine,
+    error::Error,
+    knowledge::Expect,
+};
+
+/// How long an answer waits for the first pass of an order.
+const FIRST_PASS: Duration = Duration::from_secs(20);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// For how long after its erasure a name stays closed, so that every node has forgotten it.
+const COOL_DOWN: Duration = Duration::from_secs(10);
+/// Bytes of a reason.
+const MAX_REASON: usize = 512;
+/// Tenants that are read at a time.
+const PAGE: usize = 1_000;
+
+/// A tenant, and what the operator ordered of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantStatus {
+    /// Its name.
+    pub tenant: String,
+    /// The order that stands, if there is one; else the tenant is served.
+    pub order: Option<Order>,
+}
+
+impl Engine {
+    /// The tenants that the caller reaches, by their names.
+    pub async fn tenants(&self, caller: &Caller) -> Result<Vec<TenantStatus>, Error> {
+        self.allow_admin(caller, Action::Read, ADMIN_TENANTS, "tenant.list", "admin://tenants")?;
+        let mut names = std::collections::BTreeMap::new();
+        let mut after = String::new();
+        loop {
+            let page = self.0.store.tenants().tenant_names(&after, PAGE).await?;
+            let more = page.len() == PAGE;
+            let last = page.last().cloned();
+            names.extend(page.into_iter().map(|name| (name, None)));
+            match last.filter(|_| more) {
+                Some(last) => after = last,
+                None => break,
+            }
+        }
+        for (id, order) in self.0.all_orders().await? {
+            if let Some(tenant) = id.strip_prefix("tenant:") {
+                names.insert(tenant.to_owned(), Some(order));
+            }
+        }
+        // Pseudonyms of what was erased are nobody.
+        let shown = |name: &str| reaches(caller, name) && !name.contains(':');
+        Ok(names
+            .into_iter()
+            .filter(|(name, _)| shown(name))
+            .map(|(tenant, order)| TenantStatus { tenant, order })
+            .collect())
+    }
+
+    /// Refuses a tenant's callers from now on, on all nodes within seconds, and cancels what runs for it. Tasks that
+    /// wait for an answer wait on. Returns after the first pass.
+    pub async fn suspend_tenant(
+        &self,
+        caller: &Caller,
+        tenant: &str,
+        reason: Option<String>,
+    ) -> Result<TenantStatus, Error> {
+        self.allow_tenant(caller, Action::Write, "tenant.suspend", tenant)?;
+        if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
+            return Err(Error::Invalid(format!("reason: at most {MAX_REASON} bytes")));
+        }
+        let give = |standing: Option<Order>| match standing {
+            Some(order) if order.state != OrderState::Suspended => Err(Error::Invalid(format!(
+                "the tenant {tenant:?} is {}: it is not served anyway",
+                order.state.name()
+            ))),
+            // Given again, it looks through the tasks again.
+            _ => {
+                let mut order = Order::new(OrderState::Suspended, self.clock().now(), caller.owner());
+                order.reason.clone_from(&reason);
+                Ok(order)
+            }
+        };
+        let order = self.give(&about_tenant(tenant), give).await?;
+        Ok(TenantStatus { tenant: tenant.to_owned(), order: Some(order) })
+    }
+
+    /// Serves a tenant again that was suspended, or opens the name of one that was erased.
+    pub async fn resume_tenant(&self, caller: &Caller, tenant: &str) -> Result<TenantStatus, Error> {
+        self.allow_tenant(caller, Action::Write, "tenant.resume", tenant)?;
+        let id = about_tenant(tenant);
+        loop {
+            let Some((order, version)) = self.0.order(&id).await? else { break };
+            match order.state {
+                OrderState::Erasing => {
+                    return Err(Error::Invalid(format!(
+                        "the tenant {tenant:?} is being erased: wait until that is done"
+                    )));
+                }
+                OrderState::Erased if self.clock().now() < order.at.after(COOL_DOWN * 2) => {
+                    return Err(Error::Busy {
+                        why: format!("the tenant {tenant:?} was erased a moment ago"),
+                        retry_after: COOL_DOWN,
+                    });
+                }
+                _ => {}
+            }
+            if self.0.delete_order(&id, version).await? {
+                break;
+            }
+        }
+        self.0.follow_orders().await?;
+        Ok(TenantStatus { tenant: tenant.to_owned(), order: None })
+    }
+
+    /// Deletes all that a tenant has: tasks, sessions, memory, workflows and other records, tokens. Lines of the audit
+    /// stay, and name nobody any more. The tenant's callers are refused from now on. Returns after the first pass; a
+    /// crash in the middle goes on.
+    pub async fn erase_tenant(&self, caller: &Caller, tenant: &str) -> Result<TenantStatus, Error> {
+        self.allow_tenant(caller, Action::Write, "tenant.erase", tenant)?;
+        let give = |standing: Option<Order>| match standing {
+            // The salt stays: one caller has one pseudonym, however often it was begun.
+            Some(order) if order.state == OrderState::Erasing => Ok(order),
+            _ => {
+                let mut order = Order::new(OrderState::Erasing, self.clock().now(), caller.owner());
+                order.salt = Some(format!("{}{}", self.clock().new_id(), self.clock().new_id()));
+                Ok(order)
+            }
+        };
+        let order = self.give(&about_tenant(tenant), give).await?;
+        Ok(TenantStatus { tenant: tenant.to_owned(), order: Some(order) })
+    }
+
+    /// How the order about a tenant stands.
+    pub async fn tenant(&self, caller: &Caller, tenant: &str) -> Result<TenantStatus, Error> {
+        let resource = format!("admin://tenants/{tenant}");
+        self.allow_admin(caller, Action::Read, ADMIN_TENANTS, "tenant.get", &resource)?;
+        if !reaches(caller, tenant) {
+            return Err(no_such(tenant));
+        }
+        let order = self.0.order(&about_tenant(tenant)).await?.map(|(order, _)| order);
+        Ok(TenantStatus { tenant: tenant.to_owned(), order })
+    }
+
+    /// Cancels all that a token of that owner has made, and goes on for as long as another node may still take it.
+    /// Asked by whoever has taken the token back, and has been let through for that. Returns after the first pass.
+    pub async fn stop_token(&self, caller: &Caller, token: &str, owner: &str) -> Result<Order, Error> {
+        let give = |_| {
+            let mut order = Order::new(OrderState::Stopping, self.clock().now(), caller.owner());
+            order.owner = Some(owner.to_owned());
+            Ok(order)
+        };
+        self.give(&about_token(token), give).await
+    }
+
+    fn allow_tenant(
+        &self,
+        caller: &Caller,
+        action: Action,
+        operation: &'static str,
+        tenant: &str,
+    ) -> Result<(), Error> {
+        self.allow_admin(caller, action, ADMIN_TENANTS, operation, &format!("admin://tenants/{tenant}"))?;
+        if caller.tenant() != HOME_TENANT {
+            return Err(no_such(tenant));
+        }
+        if tenant == HOME_TENANT || tenant.is_empty() || tenant.contains(['/', ':']) || tenant.len() > 64 {
+            return Err(Error::Invalid(format!(
+                "{tenant:?} cannot be suspended or erased: name a tenant other than {HOME_TENANT:?}, which is the server's own"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Writes an order in the place of the one that stands, has it carried out, and waits for the first pass.
+    async fn give(
+        &self,
+        id: &str,
+        make: impl Fn(Option<Order>) -> Result<Order, Error>,
+    ) -> Result<Order, Error> {
+        let given = loop {
+            let standing = self.0.order(id).await?;
+            let expected = standing.as_ref().map_or(Expect::Absent, |(_, version)| Expect::Version(*version));
+            let order = make(standing.map(|(order, _)| order))?;
+            if self.0.put_order(id, &order, expected).await?.is_some() {
+                break order;
+            }
+        };
+        self.0.follow_orders().await?;
+        self.0.store.knowledge().ring("!orders\n".into());
+        let first = async {
+            loop {
+                match self.0.order(id).await? {
+                    Some((order, _)) if order.at == given.at && order.passes > given.passes => {
+                        return Ok(order);
+                    }
+                    Some(_) => tokio::time::sleep(LOOK).await,
+                    None => return Ok(given.clone()),
+                }
+            }
+        };
+        match tokio::time::timeout(FIRST_PASS, first).await {
+            Ok(order) => order,
+            Err(_) => Ok(self.0.order(id).await?.map_or(given, |(order, _)| order)),
+        }
+    }
+}
+
+pub(super) fn no_such(tenant: &str) -> Error {
+    Error::Invalid(format!("there is no tenant {tenant:?}"))
+}

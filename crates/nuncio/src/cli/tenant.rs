@@ -1,0 +1,194 @@
+//! `nuncio tenant …`: tenants, for the operator. Asks the server of the data folder, and shows its secret.
+
+use std::{io::Write as _, path::PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::{
+    desk::{Desk, Server},
+    error::CliError,
+    local_server,
+    output::{self, Format},
+    table::table,
+    text::Text,
+    token,
+};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// List tenants, and how they stand
+    List(token::Flags),
+    /// Refuse a tenant's callers, and cancel what runs for it; tasks that wait for an answer wait on
+    Suspend {
+        /// The tenant
+        #[arg(value_name = "TENANT")]
+        tenant: String,
+        /// Why, for those who look at it later
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        #[command(flatten)]
+        flags: token::Flags,
+    },
+    /// Serve a tenant again that was suspended, or open the name of one that was erased
+    Resume(One),
+    /// Write all that a tenant has to a file: tasks, memory, workflows; one JSON object a line
+    Export {
+        /// The tenant
+        #[arg(value_name = "TENANT")]
+        tenant: String,
+        /// The file, which must not be there yet; - for standard output
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        flags: token::Flags,
+    },
+    /// Delete all that a tenant has, for ever: tasks, memory, workflows, sessions, tokens. The audit stays and names
+    /// nobody
+    Erase {
+        #[command(flatten)]
+        one: One,
+        /// That it is meant
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct One {
+    /// The tenant
+    #[arg(value_name = "TENANT")]
+    tenant: String,
+    #[command(flatten)]
+    flags: token::Flags,
+}
+
+impl Command {
+    fn flags(&self) -> &token::Flags {
+        match self {
+            Self::List(flags) | Self::Suspend { flags, .. } | Self::Export { flags, .. } => flags,
+            Self::Resume(one) | Self::Erase { one, .. } => &one.flags,
+        }
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.flags().format
+    }
+
+    pub(crate) async fn run(self) -> Result<(), CliError> {
+        let format = self.format();
+        if let Self::Erase { one, yes: false } = &self {
+            return Err(CliError::Usage(format!(
+                "this deletes all that the tenant {:?} has, for ever: export it first, then say --yes",
+                one.tenant
+            )));
+        }
+        let server =
+            Desk::find(&local_server::configured_for(self.flags().data.clone())).await?.server().await?;
+        let answer = match &self {
+            Self::List(_) => server.get("/admin/tenants", &[]).await?,
+            Self::Suspend { tenant, reason, .. } => {
+                server.post(&path(tenant, "suspend"), &json!({ "reason": reason })).await?
+            }
+            Self::Resume(one) => server.post(&path(&one.tenant, "resume"), &Value::Null).await?,
+            Self::Erase { one, .. } => server.post(&path(&one.tenant, "erase"), &Value::Null).await?,
+            Self::Export { tenant, file, .. } => return export(&server, tenant, file, format).await,
+        };
+        if format == Format::Json {
+            return output::json_text(&answer.to_string());
+        }
+        output::text(&match self {
+            Self::List(_) => {
+                let tenants = answer["tenants"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let columns =
+                    [("TENANT", "tenant"), ("STATE", "state"), ("SINCE", "since"), ("REASON", "reason")];
+                table(&columns, tenants)
+            }
+            _ => show(&answer),
+        })
+    }
+}
+
+fn path(tenant: &str, what: &str) -> String {
+    let tenant: String = url::form_urlencoded::byte_serialize(tenant.as_bytes()).collect();
+    format!("/admin/tenants/{tenant}/{what}")
+}
+
+fn show(answer: &Value) -> String {
+    let mut text = Text::default();
+    for (label, member) in
+        [("Tenant", "tenant"), ("State", "state"), ("Since", "since"), ("Reason", "reason")]
+    {
+        if let Some(value) = answer[member].as_str() {
+            text.field(label, value);
+        }
+    }
+    for (label, member) in [
+        ("Canceled", "canceled"),
+        ("Tasks", "tasks"),
+        ("Sessions", "sessions"),
+        ("Memory", "memory"),
+        ("Records", "records"),
+        ("Tokens", "tokens"),
+        ("Audit lines", "auditLines"),
+    ] {
+        if let Some(count) = answer["counts"][member].as_u64().filter(|count| *count > 0) {
+            text.field(label, &count.to_string());
+        }
+    }
+    if answer["done"] == false {
+        text.gap();
+        text.0.push_str(
+            "It goes on in the server, also after a restart; nuncio tenant list shows when it is done.\n",
+        );
+    }
+    text.0
+}
+
+async fn export(server: &Server, tenant: &str, file: &PathBuf, format: Format) -> Result<(), CliError> {
+    let mut lines = server.lines(&path(tenant, "export")).await?;
+    let to_terminal = file.as_os_str() == "-";
+    let unwritable = |error: std::io::Error| CliError::Admin(format!("{}: {error}", file.display()));
+    let mut out: Box<dyn std::io::Write> = match to_terminal {
+        true => Box::new(std::io::stdout()),
+        false => {
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create_new(true);
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            Box::new(std::io::BufWriter::new(options.open(file).map_err(unwritable)?))
+        }
+    };
+    // The end of the file says that it is whole.
+    let (mut tail, mut bytes) = (Vec::new(), 0);
+    while let Some(chunk) = lines.chunk().await? {
+        out.write_all(&chunk).map_err(unwritable)?;
+        bytes += chunk.len();
+        tail.extend_from_slice(&chunk);
+        let from = tail.len().saturating_sub(256);
+        tail.drain(..from);
+    }
+    out.flush().map_err(unwritable)?;
+    let tail = String::from_utf8_lossy(&tail).into_owned();
+    let end: Value =
+        tail.trim_end().lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    if end["type"] != "end" {
+        return Err(CliError::Admin(format!(
+            "the export was cut after {bytes} bytes: {} is not whole; try again",
+            file.display()
+        )));
+    }
+    match (to_terminal, format) {
+        (true, _) => Ok(()),
+        (false, Format::Json) => {
+            output::json_text(&json!({ "tenant": tenant, "items": end["items"], "bytes": bytes }).to_string())
+        }
+        (false, _) => {
+            let mut text = Text::default();
+            text.field("Tenant", tenant);
+            text.field("Items", &end["items"].to_string());
+            text.field("File", &file.display().to_string());
+            output::text(&text.0)
+        }
+    }
+}

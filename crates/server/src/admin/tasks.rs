@@ -1,0 +1,171 @@
+//! Tasks of any tenant, for callers with the scopes `read:admin:tasks` and `write:admin:tasks`.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::{Path, Query, State},
+    http::{Request, Response},
+};
+use nuncio_engine::{
+    Task,
+    access::tenant_of,
+    admin::{AdminList, AdminTask},
+    task::State as TaskState,
+};
+use nuncio_wire::{
+    a2a::{Dialect, View},
+    timestamp,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{administrator, answer_engine, invalid};
+use crate::app::{App, peer_of};
+
+/// Tasks on a page, unless it is said otherwise.
+const USUAL: usize = 50;
+
+/// What a list, or a task, is asked for with.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Filter {
+    tenant: Option<String>,
+    owner: Option<String>,
+    state: Option<String>,
+    agent: Option<String>,
+    #[serde(default)]
+    live: bool,
+    page_token: Option<String>,
+    page_size: Option<usize>,
+}
+
+/// `GET /admin/tasks?tenant=…&owner=…&state=…&agent=…&live=true&pageSize=…&pageToken=…`
+pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tasks").await {
+        Ok(caller) => caller,
+        Err(refused) => return refused,
+    };
+    let filter: Filter = match Query::try_from_uri(request.uri()) {
+        Ok(Query(filter)) => filter,
+        Err(error) => return invalid(&app, error.body_text()),
+    };
+    let state = match filter.state.as_deref().map(|name| state_named(name).ok_or(name)).transpose() {
+        Ok(state) => state,
+        Err(name) => {
+            let names = TaskState::ALL.map(state_name).join(", ");
+            return invalid(&app, format!("state: {name:?} is none of {names}"));
+        }
+    };
+    let list = AdminList {
+        tenant: filter.tenant,
+        owner: filter.owner,
+        live: filter.live,
+        state,
+        agent: filter.agent,
+        page_token: filter.page_token,
+        page_size: filter.page_size.unwrap_or(USUAL),
+    };
+    let listed = app.engine.admin_list(&caller, list).await;
+    answer_engine(
+        &app,
+        listed.map(|page| {
+            let tasks: Vec<Value> = page.tasks.iter().map(summary).collect();
+            json!({ "tasks": tasks, "nextPageToken": page.next_page_token })
+        }),
+    )
+}
+
+/// `GET /admin/tasks/{id}`
+pub(crate) async fn get(app: State<Arc<App>>, id: Path<String>, request: Request<Body>) -> Response<Body> {
+    on_task(app, id, request, Deed::Get).await
+}
+
+/// `POST /admin/tasks/{id}/cancel`
+pub(crate) async fn cancel(app: State<Arc<App>>, id: Path<String>, request: Request<Body>) -> Response<Body> {
+    on_task(app, id, request, Deed::Cancel).await
+}
+
+/// `DELETE /admin/tasks/{id}`
+pub(crate) async fn delete(app: State<Arc<App>>, id: Path<String>, request: Request<Body>) -> Response<Body> {
+    on_task(app, id, request, Deed::Delete).await
+}
+
+enum Deed {
+    Get,
+    Cancel,
+    Delete,
+}
+
+async fn on_task(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+    deed: Deed,
+) -> Response<Body> {
+    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tasks").await {
+        Ok(caller) => caller,
+        Err(refused) => return refused,
+    };
+    let filter: Filter = match Query::try_from_uri(request.uri()) {
+        Ok(Query(filter)) => filter,
+        Err(error) => return invalid(&app, error.body_text()),
+    };
+    let (engine, tenant) = (&app.engine, filter.tenant.as_deref());
+    let done = match deed {
+        Deed::Get => engine.admin_get(&caller, tenant, &id).await.map(|(about, task)| whole(&about, &task)),
+        Deed::Cancel => {
+            engine.admin_cancel(&caller, tenant, &id).await.map(|(about, task)| whole(&about, &task))
+        }
+        Deed::Delete => engine.admin_delete(&caller, tenant, &id).await.map(|about| {
+            let mut shown = summary(&about);
+            shown["deleted"] = true.into();
+            shown
+        }),
+    };
+    answer_engine(&app, done)
+}
+
+/// What is told of a task without its content.
+pub(super) fn summary(task: &AdminTask) -> Value {
+    json!({
+        "id": task.id.to_string(),
+        "tenant": tenant_of(&task.owner),
+        "owner": task.owner,
+        "agent": task.agent,
+        "contextId": task.context,
+        "parent": task.parent.map(|parent| parent.to_string()),
+        "state": state_name(task.state),
+        "statusAt": timestamp::format(task.status_at),
+        "createdAt": timestamp::format(task.created_at),
+        "canceling": task.cancel && !task.state.is_terminal(),
+        "token": task.credential,
+    })
+}
+
+/// The same, with the task as A2A 1.0 has it.
+pub(super) fn whole(about: &AdminTask, task: &Task) -> Value {
+    let mut out = Vec::with_capacity(1024);
+    Dialect::V1.write_task(&mut out, task, View { history_length: None, artifacts: true });
+    let mut shown = summary(about);
+    // What this server has written is JSON.
+    shown["task"] = serde_json::from_slice(&out).unwrap_or_default();
+    shown
+}
+
+fn state_name(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Submitted => "submitted",
+        TaskState::Working => "working",
+        TaskState::InputRequired => "input-required",
+        TaskState::AuthRequired => "auth-required",
+        TaskState::Completed => "completed",
+        TaskState::Failed => "failed",
+        TaskState::Canceled => "canceled",
+        TaskState::Rejected => "rejected",
+    }
+}
+
+fn state_named(name: &str) -> Option<TaskState> {
+    TaskState::ALL.into_iter().find(|state| state_name(*state) == name)
+}

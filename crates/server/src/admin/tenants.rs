@@ -1,0 +1,215 @@
+//! Tenants, for callers with the scopes `read:admin:tenants` and `write:admin:tenants`.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{Path, State},
+    http::{HeaderValue, Request, Response, header},
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures_util::stream;
+use nuncio_engine::admin::{ExportCursor, ExportItem, Order, TenantStatus};
+use nuncio_wire::timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{administrator, answer_engine, invalid, tasks};
+use crate::{
+    app::{App, peer_of},
+    gate, rpc,
+};
+
+/// The version of the file that an export is.
+const FORMAT: u64 = 1;
+
+/// `GET /admin/tenants`
+pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
+        Ok(caller) => caller,
+        Err(refused) => return refused,
+    };
+    let listed = app.engine.tenants(&caller).await;
+    let show = |all: Vec<TenantStatus>| json!({ "tenants": all.iter().map(status).collect::<Vec<_>>() });
+    answer_engine(&app, listed.map(show))
+}
+
+/// `GET /admin/tenants/{name}`
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    Path(tenant): Path<String>,
+    request: Request<Body>,
+) -> Response<Body> {
+    match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
+        Ok(caller) => {
+            answer_engine(&app, app.engine.tenant(&caller, &tenant).await.map(|found| status(&found)))
+        }
+        Err(refused) => refused,
+    }
+}
+
+/// Why a tenant is suspended.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct Suspension {
+    reason: Option<String>,
+}
+
+/// `POST /admin/tenants/{name}/suspend`, with `{"reason": …}` or nothing.
+pub(crate) async fn suspend(
+    State(app): State<Arc<App>>,
+    Path(tenant): Path<String>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
+        Ok(caller) => caller,
+        Err(refused) => return refused,
+    };
+    let limits = &app.options.limits;
+    let (parts, body) = request.into_parts();
+    let body = match gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await {
+        Ok(body) => body,
+        Err(refusal) => return rpc::refuse(&refusal),
+    };
+    let Suspension { reason } = match body.is_empty() {
+        true => Suspension::default(),
+        false => match serde_json::from_slice(&body) {
+            Ok(wish) => wish,
+            Err(error) => return invalid(&app, format!("the body is not {{\"reason\": \"…\"}}: {error}")),
+        },
+    };
+    let done = app.engine.suspend_tenant(&caller, &tenant, reason).await;
+    answer_engine(&app, done.map(|found| status(&found)))
+}
+
+/// `POST /admin/tenants/{name}/resume`
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    Path(tenant): Path<String>,
+    request: Request<Body>,
+) -> Response<Body> {
+    match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
+        Ok(caller) => {
+            answer_engine(&app, app.engine.resume_tenant(&caller, &tenant).await.map(|found| status(&found)))
+        }
+        Err(refused) => refused,
+    }
+}
+
+/// `POST /admin/tenants/{name}/erase`
+pub(crate) async fn erase(
+    State(app): State<Arc<App>>,
+    Path(tenant): Path<String>,
+    request: Request<Body>,
+) -> Response<Body> {
+    match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
+        Ok(caller) => {
+            answer_engine(&app, app.engine.erase_tenant(&caller, &tenant).await.map(|found| status(&found)))
+        }
+        Err(refused) => refused,
+    }
+}
+
+/// `GET /admin/tenants/{name}/export`: one JSON object a line. A file without its last line, `{"type":"end"}`, is not
+/// whole.
+pub(crate) async fn export(
+    State(app): State<Arc<App>>,
+    Path(tenant): Path<String>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
+        Ok(caller) => caller,
+        Err(refused) => return refused,
+    };
+    if let Err(error) = app.engine.allow_export(&caller, &tenant) {
+        return answer_engine(&app, Err(error));
+    }
+    let at = timestamp::format(app.engine.clock().now());
+    let first = json!({ "type": "nuncio-export", "format": FORMAT, "tenant": tenant, "at": at });
+    let state = (Some(line(&first)), Some(ExportCursor::start()), 0_u64);
+    let lines = stream::unfold((app, caller, tenant, state), |(app, caller, tenant, state)| async move {
+        let (first, at, mut count) = state;
+        if let Some(first) = first {
+            return Some((Ok::<_, Infallible>(Bytes::from(first)), (app, caller, tenant, (None, at, count))));
+        }
+        let page = match app.engine.export_page(&caller, &tenant, at?).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::warn!(%error, tenant, "an export was cut");
+                return None;
+            }
+        };
+        count += page.items.len() as u64;
+        let mut out: Vec<u8> = page.items.iter().flat_map(|one| line(&item(one))).collect();
+        if page.next.is_none() {
+            out.extend(line(&json!({ "type": "end", "items": count })));
+        }
+        Some((Ok(out.into()), (app, caller, tenant, (None, page.next, count))))
+    });
+    let mut response = Response::new(Body::from_stream(lines));
+    let kind = HeaderValue::from_static("application/x-ndjson");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+fn line(value: &Value) -> Vec<u8> {
+    let mut out = value.to_string().into_bytes();
+    out.push(b'\n');
+    out
+}
+
+fn item(item: &ExportItem) -> Value {
+    match item {
+        ExportItem::Task(task) => {
+            let mut shown = tasks::whole(&task.0, &task.1);
+            shown["type"] = "task".into();
+            shown
+        }
+        ExportItem::Memory { namespace, entry } => json!({
+            "type": "memory",
+            "namespace": namespace,
+            "key": entry.key,
+            "value": serde_json::from_str::<Value>(&entry.value).unwrap_or_else(|_| entry.value.as_str().into()),
+            "version": entry.version,
+            "createdAt": timestamp::format(entry.created_at),
+            "updatedAt": timestamp::format(entry.updated_at),
+            "ttlMs": entry.ttl_ms,
+        }),
+        ExportItem::Record(found) => {
+            let mut shown = json!({
+                "type": "record",
+                "kind": found.kind,
+                "id": found.record.id,
+                "version": found.record.version,
+                "updatedAt": timestamp::format(found.record.updated_at),
+                "expiresAt": found.expires_at.map(timestamp::format),
+            });
+            match serde_json::from_slice::<Value>(&found.record.body) {
+                Ok(body) => shown["body"] = body,
+                Err(_) => shown["bodyBase64"] = BASE64_STANDARD.encode(&found.record.body).into(),
+            }
+            shown
+        }
+    }
+}
+
+fn status(found: &TenantStatus) -> Value {
+    let mut shown = match &found.order {
+        Some(about) => order(about),
+        None => json!({ "state": "active" }),
+    };
+    shown["tenant"] = found.tenant.as_str().into();
+    shown
+}
+
+/// An order as it is shown.
+pub fn order(order: &Order) -> Value {
+    json!({
+        "state": order.state.name(),
+        "since": timestamp::format(order.at),
+        "by": order.by,
+        "reason": order.reason,
+        "done": order.done,
+        "counts": order.counts,
+    })
+}
