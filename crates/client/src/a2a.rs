@@ -9,7 +9,7 @@ mod card;
 mod error;
 mod events;
 mod http;
-mod peer;
+pub(crate) mod peer;
 mod settle;
 
 use ::http::{HeaderName, HeaderValue};

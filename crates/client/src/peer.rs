@@ -8,7 +8,7 @@
 mod connect;
 mod error;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use async_trait::async_trait;
 use nuncio_engine::{
@@ -151,7 +151,9 @@ impl Ended {
 
 /// A call that goes on. Dropped it is let go, not stopped, as far as the protocol knows the difference.
 pub struct Call {
-    happened: mpsc::Receiver<Result<Happened, PeerError>>,
+    happened: mpsc::Receiver<Result<Vec<Happened>, PeerError>>,
+    /// What came together and was not taken yet.
+    rest: VecDeque<Happened>,
     orders: mpsc::Sender<Order>,
 }
 
@@ -176,22 +178,88 @@ pub enum Order {
 /// The peer's side of a call.
 pub struct CallDriver {
     /// Where what happened goes. When it is closed nobody follows the call any more.
-    pub happened: mpsc::Sender<Result<Happened, PeerError>>,
+    pub happened: HappenedSender,
     /// What is wanted.
     pub orders: mpsc::Receiver<Order>,
 }
+
+/// Where what happened in a call goes.
+pub struct HappenedSender(mpsc::Sender<Result<Vec<Happened>, PeerError>>);
+
+impl HappenedSender {
+    /// Sends one thing that happened, or why nothing more will.
+    pub async fn send(&self, happened: Result<Happened, PeerError>) -> Result<(), CallClosed> {
+        self.0.send(happened.map(|happened| vec![happened])).await.map_err(|_| CallClosed)
+    }
+
+    /// Waits for room.
+    pub(crate) async fn reserve(&self) -> Result<HappenedPermit<'_>, CallClosed> {
+        self.0.reserve().await.map(HappenedPermit).map_err(|_| CallClosed)
+    }
+
+    /// Whether the call is not followed any more.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Returns when the call is not followed any more.
+    pub async fn closed(&self) {
+        self.0.closed().await;
+    }
+}
+
+/// Room for what happened.
+pub(crate) struct HappenedPermit<'a>(mpsc::Permit<'a, Result<Vec<Happened>, PeerError>>);
+
+impl HappenedPermit<'_> {
+    /// Sends the first things of a queue that belong together: everything up to the handle that leads back to what
+    /// follows them, so that a follower can record both at once.
+    pub(crate) fn send_first(self, queue: &mut VecDeque<Happened>) {
+        let kept = queue.iter().position(|happened| matches!(happened, Happened::Kept(_)));
+        let count = kept.map_or(queue.len(), |at| at + 1);
+        self.0.send(Ok(queue.drain(..count).collect()));
+    }
+
+    /// Sends one thing.
+    pub(crate) fn send(self, happened: Result<Happened, PeerError>) {
+        self.0.send(happened.map(|happened| vec![happened]));
+    }
+}
+
+/// The call is not followed any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallClosed;
 
 impl Call {
     /// Both sides of a new call.
     pub fn new() -> (Self, CallDriver) {
         let (happened, seen) = mpsc::channel(HAPPENED);
         let (orders, wanted) = mpsc::channel(4);
-        (Self { happened: seen, orders }, CallDriver { happened, orders: wanted })
+        let call = Self { happened: seen, rest: VecDeque::new(), orders };
+        (call, CallDriver { happened: HappenedSender(happened), orders: wanted })
     }
 
     /// What happens next. After [`Happened::Ended`] or an error there is nothing more. A stream of it that ends in
     /// any other way is an error, too.
     pub async fn next(&mut self) -> Result<Happened, PeerError> {
+        loop {
+            if let Some(happened) = self.rest.pop_front() {
+                return Ok(happened);
+            }
+            self.rest = self.receive().await?.into();
+        }
+    }
+
+    /// As [`Self::next`]: everything that belongs together, with the handle that leads back to what follows it, where
+    /// the peer gives one.
+    pub async fn next_together(&mut self) -> Result<Vec<Happened>, PeerError> {
+        match self.rest.is_empty() {
+            true => self.receive().await,
+            false => Ok(std::mem::take(&mut self.rest).into()),
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Vec<Happened>, PeerError> {
         match self.happened.recv().await {
             Some(happened) => happened,
             None => Err(PeerError::Cut("the call broke off without an end".into())),

@@ -18,6 +18,7 @@ mod lists;
 mod mirror;
 mod options;
 mod pipe;
+mod progress_numbers;
 mod resources;
 mod resume;
 mod seal;

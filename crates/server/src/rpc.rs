@@ -16,7 +16,7 @@ use nuncio_engine::{
     webhook::WebhookConfig,
 };
 use nuncio_wire::{
-    a2a::{Call, Choice, Dialect, Fault, Page, Problem, Send, View, choose},
+    a2a::{Call, Choice, Dialect, Fault, Page, Problem, Send, View, card::LOG_EXTENSION, choose},
     jsonrpc::{self, Id},
     sse,
 };
@@ -25,7 +25,7 @@ use crate::{
     app::{App, peer_of},
     auth::{self, AuthError, Peer},
     gate::{self, Refusal},
-    stream::{Begin, EventStream, event_stream},
+    stream::{Begin, EXTENSIONS, EventStream, event_stream},
 };
 
 /// The id of a webhook that came without one: setting it again replaces it.
@@ -310,6 +310,7 @@ impl Exchange<'_> {
             follower,
             begin: if existed { Begin::Current(Arc::new(task)) } else { Begin::Birth },
             one_turn: true,
+            logs: self.wants_logs(),
             keep_alive: self.app.options.limits.keep_alive,
             live: place.open(&self.caller, "a2a", self.headers),
             vigil: self.app.vigil(self.headers, self.peer),
@@ -341,6 +342,7 @@ impl Exchange<'_> {
             follower: engine.follow(&self.caller, name, after).await?,
             begin,
             one_turn: false,
+            logs: self.wants_logs(),
             keep_alive: self.app.options.limits.keep_alive,
             live: place.open(&self.caller, "a2a", self.headers),
             vigil: self.app.vigil(self.headers, self.peer),
@@ -353,6 +355,12 @@ impl Exchange<'_> {
             true => Ok(()),
             false => Err(Error::StreamingUnsupported),
         }
+    }
+
+    /// Whether the request activates the extension for log lines.
+    fn wants_logs(&self) -> bool {
+        let named = self.headers.get_all(EXTENSIONS).iter().filter_map(|value| value.to_str().ok());
+        named.flat_map(|value| value.split(',')).any(|uri| uri.trim() == LOG_EXTENSION)
     }
 
     /// The cursor after which a stream is to continue.

@@ -12,7 +12,7 @@ use axum::{
 use futures_util::stream;
 use nuncio_engine::{Event, Follower, Next, Task, event::Batch, task::Origin};
 use nuncio_wire::{
-    a2a::{Dialect, Frame, Ids, View},
+    a2a::{Dialect, Frame, Ids, View, card::LOG_EXTENSION},
     jsonrpc::{self, Id},
     sse,
 };
@@ -23,6 +23,9 @@ use crate::{
     rpc,
     streams::{Live, STREAM_ID},
 };
+
+/// Where a request activates extensions of A2A, and where the response says which are active.
+pub(crate) const EXTENSIONS: &str = "a2a-extensions";
 
 /// What a stream shows first.
 pub(crate) enum Begin {
@@ -43,6 +46,8 @@ pub(crate) struct EventStream {
     pub(crate) begin: Begin,
     /// Whether the stream belongs to one message and ends when the agent has had its say.
     pub(crate) one_turn: bool,
+    /// Whether the client activated the extension for log lines.
+    pub(crate) logs: bool,
     pub(crate) keep_alive: Duration,
     pub(crate) live: Live,
     /// Watches over what the caller showed: the stream ends when that is not good any more.
@@ -57,7 +62,7 @@ impl EventStream {
             Begin::Current(task) => (false, Some(task)),
             Begin::Nothing => (false, None),
         };
-        let name = self.live.header();
+        let (name, logs) = (self.live.header(), self.logs);
         let state = Writer {
             task_id: self.origin.public_id().into(),
             dialect: self.dialect,
@@ -67,6 +72,7 @@ impl EventStream {
             birth,
             current,
             one_turn: self.one_turn,
+            logs: self.logs,
             keep_alive: self.keep_alive,
             ended: false,
             live: self.live,
@@ -78,6 +84,10 @@ impl EventStream {
         });
         let mut response = event_stream(Body::from_stream(frames));
         response.headers_mut().insert(STREAM_ID, name);
+        if logs {
+            // Which of the extensions that the request names are active.
+            response.headers_mut().insert(EXTENSIONS, HeaderValue::from_static(LOG_EXTENSION));
+        }
         response
     }
 }
@@ -104,6 +114,7 @@ struct Writer {
     /// The task, where that is to be shown first.
     current: Option<Arc<Task>>,
     one_turn: bool,
+    logs: bool,
     keep_alive: Duration,
     ended: bool,
     live: Live,
@@ -167,7 +178,10 @@ impl Writer {
             } else {
                 let ids = Ids { task: &self.task_id, context: &self.origin.context };
                 let kind = name_of(entry.event());
-                self.write_frame(&mut out, seq, kind, |out| self.dialect.write_event(out, &ids, seq, entry))
+                self.write_frame(&mut out, seq, kind, |out| match self.logs {
+                    true => self.dialect.write_event_or_log(out, &ids, seq, entry),
+                    false => self.dialect.write_event(out, &ids, seq, entry),
+                })
             };
             if self.ended {
                 break;

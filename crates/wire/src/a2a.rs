@@ -32,7 +32,7 @@ pub use fault::{Fault, Problem};
 pub use input::Malformed;
 pub use message::AddressedMessage;
 pub use method::{Choice, Unchosen, choose};
-use nuncio_engine::{event::Entry, task::Task, webhook::WebhookConfig};
+use nuncio_engine::{event::{Entry, Event}, task::Task, webhook::WebhookConfig};
 use serde_json::value::RawValue;
 pub use stream::{ArtifactUpdate, StatusUpdate, StreamEvent};
 pub use task::{TaskView, View, write_resource as write_task_resource};
@@ -140,6 +140,20 @@ impl Dialect {
     /// The same event at the same place always gives the same bytes.
     pub fn write_event(self, out: &mut Vec<u8>, ids: &Ids<'_>, seq: u64, entry: &Entry) -> Option<Frame> {
         event::write(out, self, *ids, seq, entry)
+    }
+
+    /// As [`Self::write_event`], and log lines have a frame, too (`card::LOG_EXTENSION`).
+    pub fn write_event_or_log(
+        self,
+        out: &mut Vec<u8>,
+        ids: &Ids<'_>,
+        seq: u64,
+        entry: &Entry,
+    ) -> Option<Frame> {
+        match entry.event() {
+            Event::Log(line) => Some(event::write_log(out, self, *ids, seq, (entry.at(), line))),
+            _ => event::write(out, self, *ids, seq, entry),
+        }
     }
 
     /// Writes a page of tasks.

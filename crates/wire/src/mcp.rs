@@ -6,6 +6,7 @@
 
 mod client;
 mod content;
+mod events;
 mod fault;
 mod header;
 mod meta;
@@ -18,13 +19,14 @@ mod task;
 mod version;
 
 pub use client::{Capabilities, TASKS};
+pub use events::{EVENT_NOTIFICATION, EVENTS, EventOf, write_task_event};
 pub use fault::{
     FORBIDDEN, Fault, HEADER_MISMATCH, MISSING_CAPABILITY, RESOURCE_NOT_FOUND, TOO_FAST, UNAUTHENTICATED,
     UNSUPPORTED_VERSION, URL_REQUIRED,
 };
 pub use header::{decode_value, mirrored, same_value, value_at};
 pub use meta::{Meta, Token, level_of, meta_of};
-pub use notice::{write_log, write_notice, write_progress, write_updated};
+pub use notice::{text_of_parts, write_log, write_notice, write_progress, write_updated};
 pub use offer::{Implementation, write_prompt, write_resource, write_template, write_tool, write_tool_of};
 pub use params::{
     Call, Complete, CompleteRef, Get, Initialize, Listen, Page, Read, Subscribe, TaskParams, Update, read,

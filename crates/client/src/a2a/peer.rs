@@ -9,7 +9,7 @@ mod call;
 mod fault;
 mod line;
 mod question;
-mod told;
+pub(crate) mod told;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -48,6 +48,8 @@ pub struct A2aOptions {
     pub poll: Duration,
     /// How slow that gets.
     pub slowest: Duration,
+    /// Whether log lines are wanted, too, where the agent has the extension for them.
+    pub logs: bool,
 }
 
 impl Default for A2aOptions {
@@ -61,6 +63,7 @@ impl Default for A2aOptions {
             away: Duration::from_secs(120),
             poll: Duration::from_millis(250),
             slowest: Duration::from_secs(5),
+            logs: false,
         }
     }
 }

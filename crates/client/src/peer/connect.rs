@@ -28,6 +28,9 @@ pub struct Connect {
     pub revision: Option<String>,
     /// From which level on log lines are wanted, where the protocol lets one say so.
     pub log_level: LogLevel,
+    /// Whether every event of a task is wanted, also log lines and what happened while nobody followed, where the
+    /// server has an extension for that.
+    pub every_event: bool,
 }
 
 /// Connects to whoever is there. The error says what was tried, and where.
@@ -72,8 +75,8 @@ fn is_no_card(error: &PeerError) -> bool {
 }
 
 fn a2a(url: &Url, options: &Connect) -> Arc<dyn Peer> {
-    let Connect { authorizer, dialect, .. } = options.clone();
-    Arc::new(A2aPeer::new(url.clone(), A2aOptions { authorizer, dialect, ..A2aOptions::default() }))
+    let Connect { authorizer, dialect, every_event: logs, .. } = options.clone();
+    Arc::new(A2aPeer::new(url.clone(), A2aOptions { authorizer, dialect, logs, ..A2aOptions::default() }))
 }
 
 fn mcp(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
@@ -84,6 +87,7 @@ fn mcp(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
         })?),
     };
     let (authorizer, log_level) = (options.authorizer.clone(), options.log_level.clone());
-    let own = McpOptions { version, authorizer, log_level, ..McpOptions::default() };
+    let events = options.every_event;
+    let own = McpOptions { version, authorizer, log_level, events, ..McpOptions::default() };
     Ok(Arc::new(McpPeer::new(place.clone(), own)))
 }

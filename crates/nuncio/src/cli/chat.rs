@@ -36,6 +36,7 @@ use nuncio_client::{
     model::{Model, ModelOptions},
 };
 use nuncio_engine::Level;
+use nuncio_wire::mcp::Version;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
@@ -70,10 +71,14 @@ const LEVELS: [Level; 8] = [
 
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// A server: its URL (A2A or MCP), or the command that starts it (MCP). NAME=URL gives it a name. Repeatable.
+    /// A server: its URL (A2A or MCP), or the command that starts it (MCP). NAME=URL and NAME=COMMAND give it a name.
+    /// Repeatable.
     /// Default: the local one
     #[arg(short = 's', long = "server", value_name = "URL|COMMAND")]
     servers: Vec<String>,
+    /// The revision of MCP to speak. Default: the newest that the server knows
+    #[arg(long, value_name = "REVISION", value_parser = revision)]
+    mcp_revision: Option<String>,
     /// The data folder of the local server. Default: as `nuncio serve` here would have it
     #[arg(long, value_name = "DIR", conflicts_with = "servers")]
     data: Option<PathBuf>,
@@ -168,7 +173,7 @@ impl Flags {
                 .map_err(|error| CliError::Usage(format!("{error}; --state names another folder")))?;
             remarks.iter().for_each(|remark| screen.show(&Shown::Wrong(remark), false));
             books.push(book);
-            let dial = place.dial(authorizer.clone(), &log_level);
+            let dial = place.dial(authorizer.clone(), &log_level, self.mcp_revision.as_deref());
             servers.push(Server {
                 name: names[number].clone(),
                 peer: watch::Sender::new(None),
@@ -260,6 +265,14 @@ fn default_state() -> Result<PathBuf, CliError> {
 /// The names of the levels, lowest first.
 fn levels() -> impl Iterator<Item = &'static str> {
     LEVELS.into_iter().map(level_name)
+}
+
+fn revision(text: &str) -> Result<String, String> {
+    let names: Vec<&str> = Version::ALL.iter().map(|version| version.name()).collect();
+    match names.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("MCP has the revisions {}", names.join(", "))),
+    }
 }
 
 fn level(text: &str) -> Result<Level, String> {

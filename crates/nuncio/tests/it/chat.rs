@@ -7,6 +7,7 @@ mod plain;
 mod signing;
 mod strangers;
 mod terminal;
+mod transcript;
 
 use std::path::Path;
 

@@ -56,6 +56,14 @@ pub(crate) fn gate_file(data: &Path, name: &str, chunk: u32) -> PathBuf {
     data.join(format!("gate-{name}-{chunk}"))
 }
 
+/// Events of the story that people see.
+pub(crate) const STORY_EVENTS: u32 = 9;
+
+/// The story goes on to that event when this file exists.
+pub(crate) fn story_gate(data: &Path, event: usize) -> PathBuf {
+    data.join(format!("story-{event}"))
+}
+
 /// The command that serves these agents, alone or as a node of a cluster.
 pub(crate) fn command(data: &Path, listen: &str, cluster: Option<&Cluster>) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -82,6 +90,7 @@ fn serves_until_it_is_killed() {
         .agent(Ledger::open(&ledger_file(world), slowness))
         .agent(Chunks { data: world.clone(), count })
         .agent(Listener)
+        .agent(Story { data: world.clone() })
         .data(&data)
         .listen(std::env::var(LISTEN).unwrap());
     if let Some(Cluster { store: url, schema, lease, patience, .. }) = cluster {
@@ -218,6 +227,55 @@ impl Agent for Listener {
         cx.ask("Which word?", schema).await?;
         drop(work);
         cx.artifact(heard("answer")).await?;
+        Ok(Outcome::done())
+    }
+}
+
+/// One of everything that a task shows to people, an event at a time, with gates between them that a test opens.
+struct Story {
+    data: PathBuf,
+}
+
+impl Story {
+    async fn pass(&self, cx: &TaskContext, event: usize) -> Result<(), AgentError> {
+        let gate = story_gate(&self.data, event);
+        cx.step(&format!("gate-{event}"), async |step| {
+            while !gate.exists() {
+                step.sleep(Duration::from_millis(5)).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Agent for Story {
+    fn profile(&self) -> Profile {
+        Profile::new("story", "Tells a story.")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let text = |text: &str| Chunk::text("text", text).named("The text");
+        cx.log(Level::Info, "the first line").await?;
+        self.pass(&cx, 1).await?;
+        cx.progress(25.0, Some(100.0), "a quarter").await?;
+        self.pass(&cx, 2).await?;
+        cx.artifact(text("first line of the text\nsecond li")).await?;
+        self.pass(&cx, 3).await?;
+        cx.log(Level::Warning, "between the pieces").await?;
+        self.pass(&cx, 4).await?;
+        cx.artifact(text("ne of the text\n")).await?;
+        self.pass(&cx, 5).await?;
+        let schema = json!({
+            "type": "object", "properties": { "confirm": { "type": "boolean" } }, "required": ["confirm"]
+        });
+        cx.ask("Shall it go on?", schema).await?;
+        self.pass(&cx, 6).await?;
+        cx.log(Level::Info, "it goes on").await?;
+        self.pass(&cx, 7).await?;
+        cx.artifact(text("third line of the text\n").last()).await?;
+        self.pass(&cx, 8).await?;
         Ok(Outcome::done())
     }
 }

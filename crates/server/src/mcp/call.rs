@@ -68,6 +68,7 @@ impl Mcp {
             token: request.meta.progress.clone(),
             trace: request.meta.trace.clone(),
             background: request.meta.background,
+            events: request.meta.events.is_some(),
             as_task: client.version == Version::V2025_11_25 && call.task.is_some(),
         };
         let tool = self.surface().tool(&call.name);
@@ -213,7 +214,9 @@ impl Mcp {
         }
         // In the extension the server decides: what has ended already needs no second request.
         let ended = begun.task.state.is_terminal() && !begun.task.is_fault();
-        let at_once = version.is_stateless() && profile.tasks == TaskUse::Offered && ended;
+        // A client that follows by cursor wants the events as well, which only a task has.
+        let at_once =
+            version.is_stateless() && profile.tasks == TaskUse::Offered && ended && !call.along.events;
         if takes_task && !at_once {
             return Ok(Answered::Now(Response::result(self.created(client, id, &begun.task))));
         }

@@ -32,6 +32,11 @@ impl Client {
         }
     }
 
+    /// The level of log lines that was asked for, in so many words.
+    pub(super) fn asked_level(&self) -> Option<Level> {
+        self.session.as_ref().map_or(self.level, |session| session.level())
+    }
+
     /// What it can be asked in a call that it waits for.
     pub(super) fn abilities(&self) -> Abilities {
         let Capabilities { form, url, sampling, roots, .. } = self.capabilities;

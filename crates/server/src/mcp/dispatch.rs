@@ -92,7 +92,7 @@ impl Mcp {
             "completion/complete" => done(self.complete(client, id, mcp::read(params)?).await?),
             "server/discover" if stateless => done(self.discover(id)),
             "subscriptions/listen" if stateless => {
-                Ok(Answered::Listen(Box::new(self.listen(client, id, params).await?)))
+                Ok(Answered::Listen(Box::new(self.listen(client, &request).await?)))
             }
             "ping" if !stateless => done(self.result(version, id, |_| {})),
             "logging/setLevel" if !stateless => done(self.set_level(client, id, params).await?),
@@ -189,9 +189,10 @@ impl Mcp {
         if version == Version::V2025_11_25 {
             capabilities["tasks"] =
                 json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
+            capabilities["experimental"] = json!({ mcp::EVENTS: {} });
         }
         if version.is_stateless() {
-            capabilities["extensions"] = json!({ mcp::TASKS: {} });
+            capabilities["extensions"] = json!({ mcp::TASKS: {}, mcp::EVENTS: {} });
         }
         capabilities.to_string().into_bytes()
     }

@@ -41,6 +41,8 @@ pub(super) struct Along {
     pub(super) background: bool,
     /// A task is wanted (2025-11-25).
     pub(super) as_task: bool,
+    /// Whether the client will follow the task by cursor.
+    pub(super) events: bool,
 }
 
 /// Calls a handler once.

@@ -12,16 +12,18 @@ use std::{
 
 use nuncio_engine::{
     Action, Event, Next,
-    event::Batch,
+    event::{Batch, Entry},
     surface::{Change, access_of},
 };
 use nuncio_wire::{
+    a2a::Ids,
     json,
     jsonrpc::{self, Id},
-    mcp::{self, Capabilities, Fault, Listen, write_notice, write_task, write_updated},
+    mcp::{
+        self, Capabilities, EventOf, Fault, Listen, write_notice, write_task, write_task_event, write_updated,
+    },
 };
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::{
     sync::{broadcast, mpsc, watch},
     task::{AbortHandle, JoinSet},
@@ -30,9 +32,11 @@ use tokio::{
 use super::{
     Mcp,
     client::Client,
+    dispatch::Request,
     session::{Seat, Tells},
     stream::Frame,
     task_resource::task_of,
+    tasks::unknown_cursor,
 };
 
 /// Messages that may wait for a listener that does not read. Followers wait for room; what else changes is
@@ -66,15 +70,14 @@ impl Mcp {
     pub(super) async fn listen(
         self: &Arc<Self>,
         client: &Client,
-        id: &Id,
-        params: Option<&RawValue>,
+        request: &Request<'_>,
     ) -> Result<ListenStream, Fault> {
         #[derive(Default, Deserialize)]
         struct Params {
             #[serde(default)]
             notifications: Listen,
         }
-        let mut wanted = mcp::read::<Params>(params)?.notifications;
+        let mut wanted = mcp::read::<Params>(request.params)?.notifications;
         if !wanted.task_ids.is_empty() && !client.capabilities.tasks {
             return Err(Fault::missing(
                 client.version,
@@ -99,7 +102,14 @@ impl Mcp {
         let mut tasks = vec![];
         for task in std::mem::take(&mut wanted.task_ids) {
             if let Ok(about) = self.engine.about(&client.caller, &task).await {
-                tasks.push((task.clone(), about.seq));
+                let after = request.meta.events.as_ref().and_then(|cursors| cursors.get(&task)).copied();
+                if let Some(after) = after.filter(|after| *after > about.seq) {
+                    return Err(unknown_cursor(&task, after, about.seq));
+                }
+                tasks.push(match after {
+                    Some(after) => Followed { task: task.clone(), after, by_cursor: true },
+                    None => Followed { task: task.clone(), after: about.seq, by_cursor: false },
+                });
                 wanted.task_ids.push(task);
             }
         }
@@ -107,7 +117,7 @@ impl Mcp {
         let listener = Listener {
             mcp: Arc::clone(self),
             client: client.clone(),
-            subscription: Some(id.clone()),
+            subscription: Some(request.id.clone()),
             changes: self.surface().changes(),
             wanted,
             followed,
@@ -140,6 +150,15 @@ impl Mcp {
     }
 }
 
+/// A task that a listener follows.
+struct Followed {
+    task: String,
+    /// The last event that the client knows.
+    after: u64,
+    /// Whether the client wants every event after it.
+    by_cursor: bool,
+}
+
 struct Listener {
     mcp: Arc<Mcp>,
     client: Client,
@@ -153,15 +172,18 @@ struct Listener {
 }
 
 impl Listener {
-    async fn run(mut self, tasks: Vec<(String, u64)>) {
+    async fn run(mut self, tasks: Vec<Followed>) {
         let mut followers = JoinSet::new();
         let mut following: HashMap<String, AbortHandle> = HashMap::new();
         if self.subscription.is_some() && self.tell(self.acknowledgement()).await.is_err() {
             return;
         }
-        for (task, seq) in tasks {
+        for Followed { task, after, by_cursor } in tasks {
             let follower = Follows { uri: None, task, ..self.follows() };
-            followers.spawn(follower.run(seq));
+            match by_cursor {
+                true => followers.spawn(follower.run_by_cursor(after)),
+                false => followers.spawn(follower.run(after)),
+            };
         }
         let mut closing = self.mcp.engine.closing();
         let session = self.client.session.clone();
@@ -363,6 +385,61 @@ impl Follows {
                 Ok(Next::Nudge(_)) => {}
                 Ok(Next::End | Next::Closing) | Err(_) => return,
             }
+        }
+    }
+
+    /// Tells every event after the cursor, and the task where it asks or ended. What is told of the task is never
+    /// ahead of the events, except for questions that were asked meanwhile.
+    async fn run_by_cursor(self, after: u64) {
+        let engine = &self.mcp.engine;
+        let Ok(mut follower) = engine.follow(&self.client.caller, &self.task, after).await else { return };
+        let Ok(task) = engine.get(&self.client.caller, &self.task).await else { return };
+        let (id, context) = (task.origin.id.to_string(), task.origin.context.clone());
+        // The task is shown once the client has all events up to this one.
+        let mut due = task.seq;
+        if task.questions.iter().any(|(seq, _)| *seq <= after) && self.tell_task().await.is_err() {
+            return;
+        }
+        loop {
+            let batch = match follower.next().await {
+                Ok(Next::Batch(batch)) => batch,
+                Ok(Next::Nudge(_)) => continue,
+                Ok(Next::End | Next::Closing) | Err(_) => return,
+            };
+            let ids = Ids { task: &id, context: &context };
+            for (seq, entry) in batch.iter() {
+                if self.tell_event(&ids, seq, entry).await.is_err() {
+                    return;
+                }
+            }
+            if !batch.entries.iter().any(|entry| moves(entry.event())) && batch.last_seq() < due {
+                continue;
+            }
+            let Ok(task) = engine.get(&self.client.caller, &self.task).await else { return };
+            let asks = |entry: &Entry| match entry.event() {
+                Event::Question(asked) => task.questions.iter().any(|(_, open)| open.id == asked.id),
+                _ => false,
+            };
+            if task.seq > batch.last_seq() && !batch.entries.iter().any(asks) {
+                due = task.seq;
+                continue;
+            }
+            due = u64::MAX;
+            if self.tell_task().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn tell_event(&self, ids: &Ids<'_>, seq: u64, entry: &Entry) -> Result<(), ()> {
+        if matches!(entry.event(), Event::Log(line) if !self.client.hears(line.level)) {
+            return Ok(());
+        }
+        let Some(subscription) = &self.subscription else { return Ok(()) };
+        let mut data = Vec::with_capacity(384);
+        match write_task_event(&mut data, ids, seq, entry, EventOf::Subscription(subscription.as_json())) {
+            true => self.send.send(Frame::plain(data)).await.map_err(drop),
+            false => Ok(()),
         }
     }
 

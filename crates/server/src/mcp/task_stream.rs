@@ -13,12 +13,16 @@ use std::{
 
 use nuncio_engine::{
     Event, Follower, Message, Next, Nudge, State, Task, TaskId,
-    event::{Batch, Entry},
+    event::{ArtifactChunk, Batch, Entry, LogLine, Progress},
     question::{Ask, Question},
 };
 use nuncio_wire::{
+    a2a::Ids,
     jsonrpc::{self, Id},
-    mcp::{self, Asked, Capabilities, Fault, Token, write_log, write_progress, write_question},
+    mcp::{
+        self, Asked, Capabilities, EventOf, Fault, Token, text_of_parts, write_log, write_progress, write_question,
+        write_task_event,
+    },
 };
 
 use super::{
@@ -26,6 +30,7 @@ use super::{
     ask::question_id,
     client::Client,
     dispatch::Response,
+    progress_numbers::ProgressNumbers,
     resume::event_id,
     seal::Kept,
     session::{Seat, Tells},
@@ -67,10 +72,14 @@ pub(crate) struct TaskStream {
     seen: u64,
     /// Whether questions are to be put again.
     again: bool,
-    /// The last progress that was told: it only grows.
-    progress: f64,
+    /// The numbers of its progress notifications.
+    numbers: ProgressNumbers,
     /// Whether a question came by in a stateless call.
     asked: bool,
+    /// Whether the client follows by cursor: every event is a notification with its number, and none has an id,
+    /// because the client comes back with the cursor.
+    by_cursor: bool,
+    context: String,
     done: bool,
     /// The number of the task's last event, once it has ended.
     end: Option<u64>,
@@ -100,8 +109,10 @@ impl TaskStream {
             open: HashSet::new(),
             seen: 0,
             again: false,
-            progress: f64::NEG_INFINITY,
+            numbers: ProgressNumbers::default(),
             asked: false,
+            by_cursor: false,
+            context: String::new(),
             done: false,
             end: None,
         }
@@ -112,6 +123,13 @@ impl TaskStream {
         let tells = Tells::Task(self.task, self.id.clone());
         self.seat = self.client.session.as_ref().map(|session| session.sit(tells));
         self.follower = follower;
+    }
+
+    /// From now on every event of the task is told, with its number. What the client has seen ends with `after`.
+    pub(super) fn follow_by_cursor(&mut self, task: &Task, after: u64) {
+        self.by_cursor = true;
+        self.context.clone_from(&task.origin.context);
+        self.resume(task, after);
     }
 
     /// Tells the client where it goes on before there is anything to tell: after the event before which the
@@ -129,6 +147,9 @@ impl TaskStream {
     /// Puts the questions again that were open when the client went away.
     pub(super) fn resume(&mut self, task: &Task, after: u64) {
         (self.known, self.seen) = (task.seq, after);
+        if let Some((seq, progress)) = task.progress.as_ref().filter(|(seq, _)| *seq <= after) {
+            self.numbers.of_progress(*seq, progress);
+        }
         self.open = task.questions.iter().map(|(_, question)| question.id.clone()).collect();
         for (seq, question) in &task.questions {
             if *seq <= after {
@@ -209,7 +230,9 @@ impl TaskStream {
 
     /// Whether the client can resume the stream. One on a pipe cannot: it has no other.
     fn can_come_again(&self) -> bool {
-        !self.is_stateless() && self.client.session.as_ref().is_some_and(|session| session.is_kept())
+        !self.is_stateless()
+            && !self.by_cursor
+            && self.client.session.as_ref().is_some_and(|session| session.is_kept())
     }
 
     /// The event id of a message: where its client goes on.
@@ -218,28 +241,41 @@ impl TaskStream {
     }
 
     fn tell(&mut self, seq: u64, data: Vec<u8>) {
-        let id = (!self.is_stateless()).then(|| self.cursor(seq));
+        let id = (!self.is_stateless() && !self.by_cursor).then(|| self.cursor(seq));
         self.pending.push_back(Frame { id, data, retry: None });
     }
 
     fn take(&mut self, first_seq: u64, entries: &[Entry]) {
+        let is_end = |entry: &Entry| matches!(entry.event(), Event::Status(status) if status.state.is_terminal());
+        let ends = entries.iter().any(is_end);
         for (seq, entry) in (first_seq..).zip(entries) {
             if seq <= self.seen {
-                if let Event::Progress(progress) = entry.event() {
-                    self.progress = self.progress.max(progress.done);
+                match entry.event() {
+                    Event::Progress(progress) => drop(self.numbers.of_progress(seq, progress)),
+                    Event::Artifact(_) => drop(self.numbers.of_chunk(seq)),
+                    _ => {}
                 }
                 continue;
             }
             let mut data = Vec::new();
+            if self.by_cursor {
+                self.tell_event(seq, entry);
+            }
             match entry.event() {
+                Event::Progress(_) | Event::Log(_) if self.by_cursor => continue,
                 Event::Progress(progress) => {
-                    let Some(token) = self.token.as_ref().filter(|_| progress.done > self.progress) else {
-                        continue;
-                    };
-                    self.progress = progress.done;
+                    let Some(token) = &self.token else { continue };
+                    let Some(done) = self.numbers.of_progress(seq, progress) else { continue };
                     data.reserve(192);
-                    write_progress(&mut data, token, progress, self.related().as_deref());
+                    let progress = Progress { done, ..progress.clone() };
+                    write_progress(&mut data, token, &progress, self.related().as_deref());
                 }
+                // The end follows at once, with all of it.
+                Event::Artifact(_) if ends => continue,
+                Event::Artifact(chunk) => match self.partial_result(seq, chunk) {
+                    Some(partial) => data = partial,
+                    None => continue,
+                },
                 Event::Log(line) if self.client.hears(line.level) => {
                     data.reserve(192);
                     write_log(&mut data, &self.agent, line, self.related().as_deref());
@@ -262,13 +298,45 @@ impl TaskStream {
                 }
                 Event::Message(_)
                 | Event::Status(_)
-                | Event::Artifact(_)
                 | Event::Log(_)
                 | Event::Answer(_)
-                | Event::Withdrawn(_) => {
-                    continue;
-                }
+                | Event::Withdrawn(_) => continue,
             }
+            self.tell(seq, data);
+        }
+    }
+
+    /// A piece of the result of a call that is waited for: the message of a progress notification where the call has
+    /// a token, else a log line at the level that the client asked for. Of a task the result alone is told.
+    fn partial_result(&mut self, seq: u64, chunk: &ArtifactChunk) -> Option<Vec<u8>> {
+        if matches!(self.purpose, Purpose::Result) {
+            return None;
+        }
+        let text = text_of_parts(&chunk.parts);
+        if text.is_empty() {
+            return None;
+        }
+        let mut data = Vec::with_capacity(192 + text.len());
+        if let Some(token) = &self.token {
+            let done = self.numbers.of_chunk(seq);
+            let progress = Progress { done, total: self.numbers.total, text: Some(text) };
+            write_progress(&mut data, token, &progress, None);
+        } else {
+            let line = LogLine { level: self.client.asked_level()?, text };
+            write_log(&mut data, &self.agent, &line, None);
+        }
+        Some(data)
+    }
+
+    /// Tells an event as it is, to a client that follows by cursor.
+    fn tell_event(&mut self, seq: u64, entry: &Entry) {
+        if matches!(entry.event(), Event::Log(line) if !self.client.hears(line.level)) {
+            return;
+        }
+        let task = self.task.to_string();
+        let ids = Ids { task: &task, context: &self.context };
+        let mut data = Vec::with_capacity(384);
+        if write_task_event(&mut data, &ids, seq, entry, EventOf::Task) {
             self.tell(seq, data);
         }
     }
@@ -319,7 +387,7 @@ impl TaskStream {
         if let Purpose::Stateless { guard, .. } = &mut self.purpose {
             guard.disarm();
         }
-        let id = self.end.filter(|_| !self.is_stateless()).map(|seq| self.cursor(seq));
+        let id = self.end.filter(|_| !self.is_stateless() && !self.by_cursor).map(|seq| self.cursor(seq));
         Frame { id, data: response.body, retry: None }
     }
 

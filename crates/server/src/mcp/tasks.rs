@@ -7,7 +7,7 @@ use nuncio_engine::{Error, List, Task};
 use nuncio_wire::{
     json,
     jsonrpc::{self, Id},
-    mcp::{self, Capabilities, Fault, Page, TaskView, Token, Update, Version, answer_in_result, write_task},
+    mcp::{self, Capabilities, EVENTS, Fault, Page, TaskView, Token, Update, Version, answer_in_result, write_task},
 };
 
 use super::{
@@ -65,7 +65,10 @@ impl Mcp {
                 }
                 done(acknowledged(id))
             }
-            _ => self.task_result(client, id, name).await,
+            _ => {
+                let after = request.meta.events.as_ref().and_then(|cursors| cursors.get(name)).copied();
+                self.task_result(client, id, name, after).await
+            }
         }
     }
 
@@ -118,14 +121,29 @@ impl Mcp {
         Ok(self.result(version, id, |result| write_task(result, &task, view)))
     }
 
-    /// Waits for the result of a task, and puts its questions meanwhile (2025-11-25).
-    async fn task_result(self: &Arc<Self>, client: &Client, id: &Id, name: &str) -> Result<Answered, Fault> {
+    /// Waits for the result of a task, and puts its questions meanwhile (2025-11-25). `after`: the client wants the
+    /// events that follow this one, before the result.
+    async fn task_result(
+        self: &Arc<Self>,
+        client: &Client,
+        id: &Id,
+        name: &str,
+        after: Option<u64>,
+    ) -> Result<Answered, Fault> {
         let task = self.engine.get(&client.caller, name).await?;
         let made = self.engine.about(&client.caller, name).await?.request.and_then(|made| Made::read(&made));
         let token = made.and_then(|made| made.token).and_then(|token| Token::from_json(&token));
         let named = (task.origin.id, task.origin.agent.clone());
         let mut stream =
             TaskStream::new(Arc::clone(self), client.clone(), id.clone(), named, token, Purpose::Result);
+        if let Some(after) = after {
+            if after > task.seq {
+                return Err(unknown_cursor(name, after, task.seq));
+            }
+            stream.follow_by_cursor(&task, after);
+            stream.follow(Some(self.engine.follow(&client.caller, name, after).await?));
+            return Ok(Answered::Call(CallStream::Task(Box::new(stream))));
+        }
         if task.state.is_terminal() {
             return Ok(Answered::Now(stream.response(&task)));
         }
@@ -152,6 +170,13 @@ impl Mcp {
             result.optional("nextCursor", listed.next_page_token.as_ref());
         }))
     }
+}
+
+/// A cursor that the task never had is refused: a client that skips what it has not seen would lose it silently.
+pub(super) fn unknown_cursor(task: &str, after: u64, last: u64) -> Fault {
+    Fault::params(format!(
+        "_meta.{EVENTS}: the task {task} has no event {after}, its last one is {last}: begin after 0"
+    ))
 }
 
 /// The answer that something was heard (2026-07-28). With nothing else in it: rmcp takes one with a `_meta` for

@@ -10,6 +10,9 @@ use super::Dialect;
 /// The extension by which streams resume: SSE ids are cursors.
 pub const CURSOR_EXTENSION: &str = "https://nuncio.dev/extensions/cursor/v1";
 
+/// The extension by which log lines are events of a stream, for clients that activate it.
+pub const LOG_EXTENSION: &str = "https://nuncio.dev/extensions/log/v1";
+
 /// What a card says beyond what the agent knows of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardContext {
@@ -155,6 +158,10 @@ fn extensions(profile: &Profile) -> Value {
     json!([{
         "uri": CURSOR_EXTENSION,
         "description": "The ids of SSE events are cursors: a subscription that sends the last one it saw as Last-Event-ID continues right after it, also when the task has ended.",
+        "required": false,
+    }, {
+        "uri": LOG_EXTENSION,
+        "description": "A stream whose request activates it (A2A-Extensions) has log lines, too: a working status with the line as text and its level in a data part, {\"log\": \"info\"}.",
         "required": false,
     }])
 }

@@ -1,7 +1,8 @@
 //! What a follower sees: at most one frame per event of the log, the same bytes whenever it is read again.
 
 use nuncio_engine::{
-    event::{Answered, ArtifactChunk, Entry, Event, Withdrawn},
+    clock::Timestamp,
+    event::{Answered, ArtifactChunk, Entry, Event, LogLine, Withdrawn},
     task::{State, state_while_asking},
 };
 
@@ -64,6 +65,21 @@ pub(super) fn write(
         StatusOut { state, message, at: entry.at() }.write(out, dialect, ids);
     });
     Some(frame)
+}
+
+/// Writes a log line, for a client that activated the extension (`card::LOG_EXTENSION`).
+pub(super) fn write_log(
+    out: &mut Vec<u8>,
+    dialect: Dialect,
+    ids: Ids<'_>,
+    seq: u64,
+    (at, line): (Timestamp, &LogLine),
+) -> Frame {
+    let message = status::log_message(line, ids.task, seq);
+    write_status(out, dialect, ids, false, |out| {
+        StatusOut { state: State::Working, message: Some(&message), at }.write(out, dialect, ids);
+    });
+    Frame { ends_stream: false, ends_turn: false }
 }
 
 /// Writes a status update around the status that the closure writes.

@@ -3,11 +3,11 @@
 use nuncio_engine::{
     clock::Timestamp,
     content::{Message, Part, Role},
-    event::Progress,
+    event::{LogLine, Progress},
     task::State,
 };
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json as value};
 
 use super::{
     Dialect, Ids,
@@ -106,6 +106,12 @@ pub(super) fn progress_message(progress: &Progress, task: &str, seq: u64) -> Mes
     let text = progress.text.as_ref().map(Part::text);
     let parts = text.into_iter().chain([Part::data(Value::Object(figures))]).collect();
     Message::of(format!("{task}-{seq}"), Role::Agent, parts)
+}
+
+/// A log line as a message: the line for people, its level for programs.
+pub(super) fn log_message(line: &LogLine, task: &str, seq: u64) -> Message {
+    let level = Part::data(value!({ "log": line.level }));
+    Message::of(format!("{task}-{seq}"), Role::Agent, vec![Part::text(&line.text), level])
 }
 
 /// A whole figure without a fraction: `3`, not `3.0`.

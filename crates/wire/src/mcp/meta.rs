@@ -1,5 +1,7 @@
 //! The `_meta` of a request: where the protocol keeps what is about the message and not in it.
 
+use std::collections::BTreeMap;
+
 use nuncio_engine::Level;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -48,6 +50,9 @@ pub struct Meta {
     pub trace: Option<String>,
     /// Whether the call is to be answered at once, with a link to what it makes.
     pub background: bool,
+    /// The cursors after which events of tasks are wanted, by the tasks' ids ([`super::EVENTS`]). Empty, where the
+    /// request makes the task.
+    pub events: Option<BTreeMap<String, u64>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -70,6 +75,8 @@ struct Members<'a> {
     traceparent: Option<String>,
     #[serde(rename = "nuncio/background", default)]
     background: Option<bool>,
+    #[serde(rename = "dev.nuncio/events", default)]
+    events: Option<BTreeMap<String, u64>>,
 }
 
 /// Reads the `_meta` of a request's params.
@@ -97,6 +104,7 @@ pub fn meta_of(params: Option<&RawValue>) -> Result<Meta, Fault> {
         level,
         trace: members.traceparent,
         background: members.background.unwrap_or(false),
+        events: members.events,
     })
 }
 

@@ -1,6 +1,9 @@
 //! Notifications: progress, log lines, and that something changed.
 
-use nuncio_engine::event::{LogLine, Progress};
+use nuncio_engine::{
+    content::{Content, Part},
+    event::{LogLine, Progress},
+};
 
 use super::Token;
 use crate::{json, jsonrpc};
@@ -29,6 +32,20 @@ pub fn write_log(out: &mut Vec<u8>, logger: &str, line: &LogLine, task: Option<&
             related(params, task);
         });
     });
+}
+
+/// Parts as one text: what a person reads of a piece of a result before the result is there.
+pub fn text_of_parts(parts: &[Part]) -> String {
+    let texts = parts.iter().map(|part| match &part.content {
+        Content::Text(text) => text.clone(),
+        Content::Data(data) => data.to_string(),
+        Content::Url(url) => url.clone(),
+        Content::Bytes(bytes) => {
+            let name = part.filename.as_deref().or(part.media_type.as_deref()).unwrap_or("file");
+            format!("{name} ({} bytes)", bytes.len())
+        }
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// A notification without params of its own. `subscription`: the id of the request that asked for it.

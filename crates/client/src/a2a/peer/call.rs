@@ -137,11 +137,9 @@ async fn drive(mut feed: Feed, mut side: CallDriver) {
                 Some(order) => feed.order(order).await,
                 None => return,
             },
-            place = side.happened.reserve(), if !feed.ready.is_empty() => {
-                let Ok(place) = place else { return };
-                if let Some(happened) = feed.ready.pop_front() {
-                    place.send(Ok(happened));
-                }
+            permit = side.happened.reserve(), if !feed.ready.is_empty() => {
+                let Ok(permit) = permit else { return };
+                permit.send_first(&mut feed.ready);
             }
             news = feed.next(), if feed.ready.is_empty() => if let Err(error) = news {
                 let _ = side.happened.send(Err(error)).await;

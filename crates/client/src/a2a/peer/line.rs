@@ -6,7 +6,7 @@ use std::{
 };
 
 use http::{HeaderName, HeaderValue};
-use nuncio_wire::a2a::{Dialect, TaskView};
+use nuncio_wire::a2a::{Dialect, TaskView, card::LOG_EXTENSION};
 
 use super::{A2aOptions, agents::Known};
 use crate::a2a::{A2aClient, ClientError, Credentials, Events, Preference};
@@ -114,6 +114,10 @@ impl Line {
             }
         };
         drop(kept);
+        if self.options.logs && card.extensions.iter().any(|uri| uri == LOG_EXTENSION) {
+            let uri = HeaderValue::from_static(LOG_EXTENSION);
+            client = client.with_header(HeaderName::from_static("a2a-extensions"), uri);
+        }
         for (name, value) in headers {
             client = client.with_header(name.clone(), value.clone());
         }

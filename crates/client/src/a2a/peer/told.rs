@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use nuncio_engine::{
     content::{Artifact, Message, Part},
-    event::{ArtifactChunk, Progress},
+    event::{ArtifactChunk, LogLine, Progress},
     task::State,
 };
 use nuncio_wire::a2a::{StatusUpdate, StreamEvent, TaskView};
@@ -17,7 +17,7 @@ use crate::peer::{Ended, Happened, RESULT, whole};
 
 /// What was told of a call.
 #[derive(Default)]
-pub(super) struct Told {
+pub(crate) struct Told {
     /// What is there of each artifact, by a digest; `None` where that is not known.
     artifacts: HashMap<String, Option<String>>,
     /// Whether others were told what came before, so that pieces may follow what is not known here.
@@ -42,13 +42,18 @@ impl Told {
         Self { asked, nameless, resumed: true, ..Self::default() }
     }
 
+    /// Of a call whose beginning others were told, where questions come another way.
+    pub(crate) fn after_others() -> Self {
+        Self::resumed(None, 0)
+    }
+
     /// What a task that waits with this message asks.
     pub(super) fn read(&self, state: State, message: Option<&Message>) -> Asked {
         Asked::read(state, message, self.nameless)
     }
 
     /// What an event says. The end is the last.
-    pub(super) fn event(&mut self, event: &StreamEvent) -> Vec<Happened> {
+    pub(crate) fn event(&mut self, event: &StreamEvent) -> Vec<Happened> {
         match event {
             StreamEvent::Task(task) => self.task(task),
             StreamEvent::Message(said) => {
@@ -123,6 +128,10 @@ impl Told {
     }
 
     fn status(&mut self, state: State, message: Option<&Message>) -> Vec<Happened> {
+        if let Some(line) = message.and_then(log_line) {
+            // It says nothing about where the task stands.
+            return vec![Happened::Log(line)];
+        }
         if state.is_interrupted() {
             let asked = self.read(state, message);
             let known = self.asked.as_ref().is_some_and(|open| open.question.id == asked.question.id);
@@ -165,6 +174,12 @@ impl Told {
             text: (!text.is_empty()).then_some(text),
         }))
     }
+}
+
+/// The log line that a message is (`LOG_EXTENSION`).
+fn log_line(message: &Message) -> Option<LogLine> {
+    let level = serde_json::from_value(message.data()?.get("log")?.clone()).ok()?;
+    Some(LogLine { level, text: message.joined_text() })
 }
 
 fn content(parts: &[Part], last: bool) -> String {

@@ -5,6 +5,7 @@
 //! again with answers, or has become a task (`task.rs`).
 
 mod asking;
+mod events;
 mod task;
 
 use std::{
@@ -20,7 +21,7 @@ use nuncio_engine::{
 };
 use nuncio_wire::{
     jsonrpc::ErrorObject,
-    mcp::{HEADER_MISMATCH, URL_REQUIRED, Version, level_of},
+    mcp::{EVENT_NOTIFICATION, EVENTS, HEADER_MISMATCH, URL_REQUIRED, Version, level_of},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -31,7 +32,7 @@ use super::{
     content,
     exchange::{Exchange, Heard},
     fail::{Fail, refusal},
-    hub::Seat,
+    hub::{ForCall, Seat},
     incoming::{Answer, Incoming},
     kept::{Again, Kept, Way},
     question::Open,
@@ -85,6 +86,8 @@ enum Step {
     Told,
     Heard(Result<Heard, Fail>),
     Routed(Incoming),
+    /// Events were dropped on the way.
+    Missed,
     Order(Order),
     /// Nobody follows any more.
     LetGo,
@@ -156,7 +159,7 @@ impl Conversation {
             }
             Way::Sent => Err(PeerError::Gone("there is no way back to the call".into()).into()),
             Way::Task => {
-                self.join(task.unwrap_or_default()).await;
+                self.join(task.unwrap_or_default(), kept.after).await;
                 Ok(())
             }
         };
@@ -180,6 +183,9 @@ impl Conversation {
         self.idempotent = tool.offer.idempotent;
         let mut params = json!({ "name": self.name, "arguments": again.arguments });
         params["_meta"]["progressToken"] = self.token.clone().into();
+        if self.connection.has_events() {
+            params["_meta"][EVENTS] = json!({});
+        }
         if let Some(trace) = &again.trace {
             params["_meta"]["traceparent"] = trace.clone().into();
         }
@@ -223,6 +229,10 @@ impl Conversation {
             }
             let ended = match step {
                 Step::Told => None,
+                Step::Missed => {
+                    self.attend_again().await;
+                    None
+                }
                 Step::LetGo => return Ok(None),
                 Step::Order(order) => self.order(order).await?,
                 Step::Routed(message) => self.message(message).await?,
@@ -260,15 +270,16 @@ impl Conversation {
             biased;
             permit = self.driver.happened.reserve(), if !self.outbox.is_empty() => match permit {
                 Ok(permit) => {
-                    if let Some(happened) = self.outbox.pop_front() {
-                        permit.send(Ok(happened));
-                    }
+                    permit.send_first(&mut self.outbox);
                     Step::Told
                 }
                 Err(_) => Step::LetGo,
             },
             order = self.driver.orders.recv() => order.map_or(Step::LetGo, Step::Order),
-            message = self.seat.next(), if room => Step::Routed(message),
+            next = self.seat.next(), if room => match next {
+                ForCall::Message(message) => Step::Routed(message),
+                ForCall::Missed => Step::Missed,
+            },
             heard = next(&mut self.exchange), if room => Step::Heard(heard),
             polled = polled(polling), if room => Step::Polled(polled),
             () = sleep(due) => Step::Due,
@@ -308,6 +319,7 @@ impl Conversation {
             "notifications/cancelled" => self.withdrawn(&params["requestId"]),
             "notifications/tasks" | "notifications/tasks/status" => return self.task_told(params).await,
             "notifications/subscriptions/acknowledged" => self.listened(params),
+            EVENT_NOTIFICATION => return self.task_event(params),
             _ => tracing::debug!(method, "{}: nothing that a call knows", self.connection.at),
         }
         Ok(None)
@@ -480,6 +492,10 @@ impl Conversation {
             token: self.token.clone(),
             questions: self.open.clone(),
             way,
+            after: match &self.phase {
+                Phase::Task(task) => task.after(),
+                Phase::Call(_) => None,
+            },
         };
         let handle = kept.handle(&self.name, task);
         // Only the last of several counts.
@@ -516,13 +532,16 @@ impl Conversation {
         self.leave();
         drop(self.seat);
         let CallDriver { happened, mut orders } = self.driver;
-        let mut rest = self.outbox.into_iter().map(Ok).chain([last]).peekable();
-        while rest.peek().is_some() {
+        let (mut rest, mut last) = (self.outbox, Some(last));
+        while last.is_some() {
             tokio::select! {
-                permit = happened.reserve() => match (permit, rest.next()) {
-                    (Ok(permit), Some(next)) => permit.send(next),
-                    _ => return,
-                },
+                permit = happened.reserve() => {
+                    let Ok(permit) = permit else { return };
+                    match rest.is_empty() {
+                        true => if let Some(last) = last.take() { permit.send(last) },
+                        false => permit.send_first(&mut rest),
+                    }
+                }
                 Some(order) = orders.recv() => {
                     let over = PeerError::Gone("the call is over".into());
                     let _ = match order {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::HeaderMap;
-use nuncio_wire::mcp::{TASKS, Version};
+use nuncio_wire::mcp::{EVENTS, TASKS, Version};
 use serde_json::{Value, json};
 
 use super::{
@@ -92,6 +92,17 @@ impl Connection {
             Version::V2026_07_28 => capabilities["extensions"][TASKS].is_object(),
             _ => false,
         }
+    }
+
+    /// Whether tasks are followed by their events here.
+    pub(super) fn has_events(&self) -> bool {
+        let capabilities = &self.about.capabilities;
+        let declared = match self.version {
+            Version::V2025_11_25 => &capabilities["experimental"][EVENTS],
+            Version::V2026_07_28 => &capabilities["extensions"][EVENTS],
+            _ => return false,
+        };
+        self.options.events && declared.is_object()
     }
 
     /// The session, where there is one.

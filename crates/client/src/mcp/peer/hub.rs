@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use nuncio_wire::jsonrpc::METHOD_NOT_FOUND;
+use nuncio_wire::{jsonrpc::METHOD_NOT_FOUND, mcp::EVENT_NOTIFICATION};
 use serde_json::{Value, json};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -56,6 +56,8 @@ struct CallSeat {
     token: String,
     task: Option<String>,
     inbox: mpsc::Sender<Incoming>,
+    /// Whether events of its task were dropped, and all since then.
+    missed: Arc<AtomicBool>,
 }
 
 /// A call that nobody follows any more, and that the server may be working on.
@@ -107,10 +109,11 @@ impl Hub {
         seats.next += 1;
         let key = seats.next;
         let (token, task) = (token.to_owned(), task.map(str::to_owned));
+        let missed = Arc::new(AtomicBool::new(false));
         // It is back.
         seats.left.retain(|left| left.token != token);
-        seats.calls.push(CallSeat { key, token, task, inbox });
-        Seat { hub: Arc::clone(self), key, heard }
+        seats.calls.push(CallSeat { key, token, task, inbox, missed: Arc::clone(&missed) });
+        Seat { hub: Arc::clone(self), key, heard, missed }
     }
 
     /// Where the answer to that request will come, where answers come by the hub.
@@ -232,6 +235,9 @@ impl Hub {
     }
 
     fn tell(&self, method: &str, params: &Value) {
+        if method == EVENT_NOTIFICATION {
+            return self.tell_event(params);
+        }
         let inboxes: Vec<mpsc::Sender<Incoming>> = match method {
             "notifications/progress" => {
                 let token = params["progressToken"].as_str();
@@ -255,6 +261,19 @@ impl Hub {
             if inbox.try_send(notice).is_err() {
                 tracing::warn!(method, "dropped: nobody follows the call that it is for");
             }
+        }
+    }
+
+    /// An event of a task goes to the call of that task. The first that finds no room ends what the call can be given
+    /// in order: it comes back with its cursor.
+    fn tell_event(&self, params: &Value) {
+        let seats = self.lock();
+        let task = params["taskId"].as_str();
+        let call = seats.calls.iter().rev().find(|call| call.task.as_deref() == task && task.is_some());
+        let Some(call) = call.filter(|call| !call.missed.load(Ordering::Acquire)) else { return };
+        let notice = Incoming::Notice { method: EVENT_NOTIFICATION.to_owned(), params: params.clone() };
+        if call.inbox.try_send(notice).is_err() {
+            call.missed.store(true, Ordering::Release);
         }
     }
 
@@ -294,13 +313,25 @@ pub(super) struct Seat {
     hub: Arc<Hub>,
     key: u64,
     heard: mpsc::Receiver<Incoming>,
+    missed: Arc<AtomicBool>,
+}
+
+/// What comes for a call.
+pub(super) enum ForCall {
+    /// A message.
+    Message(Incoming),
+    /// Events of its task were dropped: there was no room for them.
+    Missed,
 }
 
 impl Seat {
-    /// The next message for the call. It never ends.
-    pub(super) async fn next(&mut self) -> Incoming {
+    /// What comes next for the call. It never ends.
+    pub(super) async fn next(&mut self) -> ForCall {
+        if self.heard.is_empty() && self.missed.swap(false, Ordering::AcqRel) {
+            return ForCall::Missed;
+        }
         match self.heard.recv().await {
-            Some(message) => message,
+            Some(message) => ForCall::Message(message),
             None => std::future::pending().await,
         }
     }
@@ -428,6 +459,29 @@ mod tests {
             Incoming::Notice { method: "notifications/tools/list_changed".into(), params: Value::Null };
         assert!(hub.route(changed).is_none());
         assert_eq!(*changes.borrow(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_slow_to_listen_knows_that_events_were_dropped() {
+        let hub = Hub::new(watch::Sender::new(0));
+        let mut seat = hub.sit("one", Some("t"));
+        let event = |seq: usize| {
+            let params = json!({ "taskId": "t", "seq": seq });
+            Incoming::Notice { method: EVENT_NOTIFICATION.into(), params }
+        };
+        for seq in 0..INBOX + 2 {
+            assert!(hub.route(event(seq)).is_none());
+        }
+        let ForCall::Message(first) = seat.next().await else { panic!("there is room for {INBOX}") };
+        assert_eq!(first, event(0));
+        // There is room again, and a gap before what comes now.
+        hub.route(event(INBOX + 2));
+        for seq in 1..INBOX {
+            assert!(matches!(seat.next().await, ForCall::Message(message) if message == event(seq)));
+        }
+        assert!(matches!(seat.next().await, ForCall::Missed));
+        hub.route(event(7));
+        assert!(matches!(seat.next().await, ForCall::Message(message) if message == event(7)));
     }
 
     #[tokio::test]

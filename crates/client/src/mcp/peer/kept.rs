@@ -22,6 +22,9 @@ pub(super) struct Kept {
     pub(super) questions: Vec<Open>,
     /// Which way leads back.
     pub(super) way: Way,
+    /// The last event of the task that was seen, where it is followed by its events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<u64>,
 }
 
 /// Which way leads back.
@@ -97,6 +100,7 @@ mod tests {
     fn a_handle_is_read_as_it_was_written() {
         let check = |way: Way, task: Option<&str>| {
             let kept = Kept {
+                after: task.map(|_| 7),
                 version: "2025-11-25".into(),
                 session: Some("s".into()),
                 token: "t".into(),

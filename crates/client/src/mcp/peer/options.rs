@@ -22,6 +22,9 @@ pub struct McpOptions {
     pub declared: Declared,
     /// The lowest level of log lines that is asked for; it may change while the peer is used.
     pub log_level: LogLevel,
+    /// Whether tasks are followed event by event, from a cursor, where the server has the extension for that
+    /// (`dev.nuncio/events`). Artifacts come in their pieces then, and not as one result.
+    pub events: bool,
     /// How this client calls itself, and its version.
     pub client: (String, String),
     /// How long connecting may take.
@@ -97,6 +100,7 @@ impl Default for McpOptions {
             authorizer: None,
             declared: Declared { forms: true, links: true, sampling: true },
             log_level: LogLevel::default(),
+            events: false,
             client: ("nuncio".into(), env!("CARGO_PKG_VERSION").into()),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),

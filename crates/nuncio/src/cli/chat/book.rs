@@ -37,6 +37,18 @@ pub(super) struct Kept {
     /// Its trace, as `traceparent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trace: Option<String>,
+    /// A text of which the last line has begun and was not shown yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unfinished: Option<Unfinished>,
+}
+
+/// A text that comes in pieces, as far as it was not shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Unfinished {
+    /// The artifact.
+    pub(super) artifact: String,
+    /// The beginning of its next line.
+    pub(super) rest: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -133,6 +145,16 @@ impl Book {
             && kept.handle.as_ref() != Some(handle)
         {
             kept.handle = Some(handle.clone());
+            self.stale = true;
+        }
+    }
+
+    /// What of a run's text was not shown yet. On disk with the next [`Self::save`].
+    pub(super) fn set_unfinished(&mut self, run: &str, unfinished: Option<Unfinished>) {
+        if let Some(kept) = self.runs.iter_mut().find(|kept| kept.input.id == run)
+            && kept.unfinished != unfinished
+        {
+            kept.unfinished = unfinished;
             self.stale = true;
         }
     }
@@ -236,6 +258,7 @@ mod tests {
             handle: None,
             begun: 0,
             trace: None,
+            unfinished: None,
         }
     }
 
@@ -256,11 +279,13 @@ mod tests {
         book.add(kept("1")).unwrap();
         book.add(kept("2")).unwrap();
         book.advance("2", &handle(7));
+        let unfinished = Some(Unfinished { artifact: "report".into(), rest: "half a li".into() });
+        book.set_unfinished("2", unfinished.clone());
         book.forget("1");
         book.save().unwrap();
         drop(book);
         let book = open(dir.path());
-        assert_eq!(book.runs(), [Kept { handle: Some(handle(7)), ..kept("2") }]);
+        assert_eq!(book.runs(), [Kept { handle: Some(handle(7)), unfinished, ..kept("2") }]);
     }
 
     #[test]

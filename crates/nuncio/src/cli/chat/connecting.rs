@@ -25,7 +25,7 @@ pub(super) enum Place {
     /// At an address.
     Url { name: Option<String>, url: Url },
     /// A program to start.
-    Command(Vec<String>),
+    Command { name: Option<String>, command: Vec<String> },
 }
 
 impl Place {
@@ -52,7 +52,18 @@ impl Place {
             }
             return Ok(Self::Url { name, url });
         }
-        let command: Vec<String> = words(text).into_iter().map(|word| word.text).collect();
+        let mut command: Vec<String> = words(text).into_iter().map(|word| word.text).collect();
+        let mut name = None;
+        // NAME=COMMAND. A program whose own path has such a beginning is named by more of its path.
+        if let Some(first) = command.first_mut()
+            && let Some((given, program)) = first.split_once('=')
+            && is_name(given)
+        {
+            (name, *first) = (Some(given.to_owned()), program.to_owned());
+            if first.is_empty() {
+                command.remove(0);
+            }
+        }
         if command.is_empty() {
             return Err(wrong("expected a URL, or a command"));
         }
@@ -61,7 +72,7 @@ impl Place {
         {
             return Err(wrong("expected http://… or https://…"));
         }
-        Ok(Self::Command(command))
+        Ok(Self::Command { name, command })
     }
 
     /// What the server is known by, also at the next start.
@@ -69,7 +80,7 @@ impl Place {
         match self {
             Self::Local(data) => format!("folder {}", data.display()),
             Self::Url { url, .. } => url.to_string(),
-            Self::Command(command) => format!("command {}", command.join("\u{1f}")),
+            Self::Command { command, .. } => format!("command {}", command.join("\u{1f}")),
         }
     }
 
@@ -78,7 +89,7 @@ impl Place {
         match self {
             Self::Local(data) => format!("the server of {}", data.display()),
             Self::Url { url, .. } => url.to_string(),
-            Self::Command(command) => command.join(" "),
+            Self::Command { command, .. } => command.join(" "),
         }
     }
 
@@ -86,12 +97,12 @@ impl Place {
     pub(super) fn name(&self, taken: &mut BTreeSet<String>) -> String {
         let name = match self {
             Self::Local(_) => "local".to_owned(),
-            Self::Url { name: Some(name), .. } => name.clone(),
+            Self::Url { name: Some(name), .. } | Self::Command { name: Some(name), .. } => name.clone(),
             Self::Url { url, .. } => {
                 let host = url.host_str().unwrap_or_default();
                 url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
             }
-            Self::Command(command) => {
+            Self::Command { command, .. } => {
                 // What a program that starts others starts, rather than that program.
                 let starts = |word: &&String| {
                     !word.starts_with('-')
@@ -111,7 +122,7 @@ impl Place {
 
     /// Whether it is somewhere, rather than started.
     pub(super) fn is_url(&self) -> bool {
-        !matches!(self, Self::Command(_))
+        !matches!(self, Self::Command { .. })
     }
 
     /// Where it is, without the path of its MCP endpoint.
@@ -122,7 +133,7 @@ impl Place {
                 let text = url.as_str().trim_end_matches('/');
                 Some(text.strip_suffix("/mcp").unwrap_or(text).to_owned())
             }
-            Self::Command(_) => None,
+            Self::Command { .. } => None,
         }
     }
 
@@ -131,7 +142,7 @@ impl Place {
         match self {
             Self::Local(data) => Url::parse(&format!("{}/mcp", address(data))).ok(),
             Self::Url { url, .. } => Some(url.clone()),
-            Self::Command(_) => None,
+            Self::Command { .. } => None,
         }
     }
 
@@ -142,7 +153,7 @@ impl Place {
             digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
         };
         match (self, bearer, account) {
-            (Self::Command(_), ..) => "program".to_owned(),
+            (Self::Command { .. }, ..) => "program".to_owned(),
             (_, Some(token), _) => digest("caller", &bearer_of(token)),
             (Self::Local(_), None, _) => "operator".to_owned(),
             (Self::Url { .. }, None, Some(account)) => digest("account", account),
@@ -153,7 +164,7 @@ impl Place {
     /// What is shown to it.
     pub(super) fn authorizer(&self, bearer: Option<&str>) -> Option<Arc<dyn Authorizer>> {
         match (self, bearer) {
-            (Self::Command(_), _) => None,
+            (Self::Command { .. }, _) => None,
             (Self::Local(_) | Self::Url { .. }, Some(token)) => {
                 Some(Arc::new(Bearer::new(token, &self.resource()?)))
             }
@@ -168,20 +179,27 @@ impl Place {
     }
 
     /// How to get there.
-    pub(super) fn dial(&self, authorizer: Option<Arc<dyn Authorizer>>, log_level: &LogLevel) -> Dial {
+    pub(super) fn dial(
+        &self,
+        authorizer: Option<Arc<dyn Authorizer>>,
+        log_level: &LogLevel,
+        revision: Option<&str>,
+    ) -> Dial {
         let (place, log_level) = (self.clone(), log_level.clone());
+        let revision = revision.map(str::to_owned);
         Arc::new(move || {
             let place = place.clone();
             let (authorizer, log_level) = (authorizer.clone(), log_level.clone());
-            let mut options = Connect { authorizer, log_level, ..Connect::default() };
+            let revision = revision.clone();
+            let mut options = Connect { authorizer, log_level, every_event: true, ..Connect::default() };
+            options.revision.clone_from(&revision);
             Box::pin(async move {
                 let there = match place {
                     // All that a server has is at its MCP endpoint: agents, questions to models, logs, tools.
                     Self::Local(data) => {
-                        // In the last revision with sessions a call tells how far it is and what it logs, and is found
-                        // again by its stream; in the next one a task tells neither.
+                        // In the last revision with sessions a change of the log level holds for what goes on already.
                         options.protocol = Some(Protocol::Mcp);
-                        options.revision = Some(Version::V2025_11_25.name().to_owned());
+                        options.revision.get_or_insert_with(|| Version::V2025_11_25.name().to_owned());
                         let text = format!("{}/mcp", address(&data));
                         let no_url = |error: url::ParseError| PeerError::Unreachable {
                             at: text.clone(),
@@ -190,7 +208,7 @@ impl Place {
                         peer::Place::Url(Url::parse(&text).map_err(no_url)?)
                     }
                     Self::Url { url, .. } => peer::Place::Url(url),
-                    Self::Command(command) => {
+                    Self::Command { command, .. } => {
                         peer::Place::Command(Program { command, env: Default::default(), dir: None })
                     }
                 };
@@ -299,6 +317,10 @@ mod tests {
             Some("server-everything"),
             "npx -y @modelcontextprotocol/server-everything",
         );
+        check("files=npx -y server-files", Some("files"), "npx -y server-files");
+        check("files= npx -y server-files", Some("files"), "npx -y server-files");
+        check("'my files'=npx", Some("my files=npx"), "my files=npx");
+        check("files=", None, "");
         check("python3 'my server.py'", Some("my server.py"), "python3 my server.py");
         check("http://me:secret@a.example", None, "");
         check("ftp://a.example", None, "");

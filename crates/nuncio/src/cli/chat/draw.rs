@@ -14,6 +14,7 @@ use nuncio_engine::{
 };
 use serde_json::{Value, json};
 
+use super::book::Unfinished;
 use crate::cli::text::{plain, state_name};
 
 /// Bytes of a text without a line break that are held back.
@@ -116,6 +117,18 @@ impl Lines {
             }
             Shown::Run(who, event) => self.about(who, event),
         }
+    }
+
+    /// The text of a run whose last line is not whole.
+    pub(super) fn unfinished(&self, run: u32) -> Option<Unfinished> {
+        let open = self.open.get(&run)?;
+        Some(Unfinished { artifact: open.artifact.clone(), rest: open.rest.clone() })
+    }
+
+    /// Goes on with a text that another process began to show.
+    pub(super) fn go_on_with(&mut self, run: u32, unfinished: Unfinished) {
+        let Unfinished { artifact, rest } = unfinished;
+        self.open.entry(run).or_insert(Open { artifact, rest });
     }
 
     fn about(&mut self, who: &Who, event: &Event<'_>) -> Vec<String> {

@@ -78,7 +78,7 @@ pub(super) struct Follower {
 impl Follower {
     /// Starts to follow on whatever peer stands for the server; what there is to tell goes to `tell`, under the run's
     /// number.
-    pub(super) fn start(peer: Current, run: u32, start: Start, tell: mpsc::Sender<(u32, News)>) -> Self {
+    pub(super) fn start(peer: Current, run: u32, start: Start, tell: mpsc::Sender<(u32, Vec<News>)>) -> Self {
         let (orders, wanted) = mpsc::unbounded_channel();
         let following = Following { peer, run, tell, wanted, unsent: vec![] };
         Self { orders, task: tokio::spawn(following.run(start)) }
@@ -104,7 +104,7 @@ impl Drop for Follower {
 struct Following {
     peer: Current,
     run: u32,
-    tell: mpsc::Sender<(u32, News)>,
+    tell: mpsc::Sender<(u32, Vec<News>)>,
     wanted: mpsc::UnboundedReceiver<Order>,
     /// Answers that the server may not have: they are sent again when the same is asked again.
     unsent: Vec<(Question, Answer)>,
@@ -163,7 +163,7 @@ impl Following {
         let orders = call.orders();
         loop {
             let happened = tokio::select! {
-                happened = call.next() => happened?,
+                happened = call.next_together() => happened?,
                 Some(order) = self.wanted.recv() => {
                     let (orders, tell, run) = (orders.clone(), self.tell.clone(), self.run);
                     if let Order::Answer(question, answer) = &order {
@@ -179,35 +179,45 @@ impl Following {
                             }
                             Order::Cancel => News::Canceled(orders.cancel().await),
                         };
-                        let _ = tell.send((run, news)).await;
+                        let _ = tell.send((run, vec![news])).await;
                     });
                     continue;
                 }
             };
-            match happened {
-                Happened::Kept(now) => {
-                    *handle = Some(now.clone());
-                    self.tell(News::Kept(now)).await;
-                }
-                Happened::Progress(progress) => self.tell(News::Progress(progress)).await,
-                Happened::Log(line) => self.tell(News::Log(line)).await,
-                Happened::Artifact(chunk) => self.tell(News::Artifact(chunk)).await,
-                // The chat names its conversation itself.
-                Happened::Context(_) => {}
-                Happened::Said(message) => self.tell(News::Said(message)).await,
-                Happened::Asks(question) => match self.answered(&question) {
-                    Some(answer) => {
-                        let orders = orders.clone();
-                        // What became of it shows: the work goes on, or the same is asked once more.
-                        tokio::spawn(async move { orders.answer(&question.id, answer).await });
+            // What belongs together goes on together, so that what is shown and where to go on are recorded at once.
+            let mut news = vec![];
+            let mut is_over = false;
+            for happened in happened {
+                news.push(match happened {
+                    Happened::Kept(now) => {
+                        *handle = Some(now.clone());
+                        News::Kept(now)
                     }
-                    None => self.tell(News::Asks(question)).await,
-                },
-                Happened::Settled(question) => self.tell(News::Settled(question)).await,
-                Happened::Ended(ended) => {
-                    self.tell(News::Ended(ended)).await;
-                    return Ok(());
-                }
+                    Happened::Progress(progress) => News::Progress(progress),
+                    Happened::Log(line) => News::Log(line),
+                    Happened::Artifact(chunk) => News::Artifact(chunk),
+                    // The chat names its conversation itself.
+                    Happened::Context(_) => continue,
+                    Happened::Said(message) => News::Said(message),
+                    Happened::Asks(question) => match self.answered(&question) {
+                        Some(answer) => {
+                            let orders = orders.clone();
+                            // What became of it shows: the work goes on, or the same is asked once more.
+                            tokio::spawn(async move { orders.answer(&question.id, answer).await });
+                            continue;
+                        }
+                        None => News::Asks(question),
+                    },
+                    Happened::Settled(question) => News::Settled(question),
+                    Happened::Ended(ended) => {
+                        is_over = true;
+                        News::Ended(ended)
+                    }
+                });
+            }
+            let _ = self.tell.send((self.run, news)).await;
+            if is_over {
+                return Ok(());
             }
         }
     }
@@ -238,7 +248,7 @@ impl Following {
     }
 
     async fn tell(&self, news: News) {
-        let _ = self.tell.send((self.run, news)).await;
+        let _ = self.tell.send((self.run, vec![news])).await;
     }
 }
 

@@ -14,6 +14,7 @@ use nuncio_engine::event::{Level, Progress};
 
 use super::{
     above::Above,
+    book::Unfinished,
     draw::{Event, Lines, Look, Shown, Who, measure, object, percent},
 };
 use crate::cli::text::plain;
@@ -33,6 +34,8 @@ pub(super) struct Screen {
     told: HashMap<u32, (Instant, String)>,
     /// Nobody reads the output any more.
     pub(super) broken: bool,
+    /// Lines that are not shown before [`Self::release`].
+    held: Option<String>,
 }
 
 enum Kind {
@@ -68,7 +71,7 @@ impl Screen {
     }
 
     fn new(kind: Kind, level: Level, colour: bool) -> Self {
-        Self { lines: Lines::new(Look { colour }), kind, level, told: HashMap::new(), broken: false }
+        Self { lines: Lines::new(Look { colour }), kind, level, told: HashMap::new(), broken: false, held: None }
     }
 
     pub(super) fn is_terminal(&self) -> bool {
@@ -114,6 +117,31 @@ impl Screen {
         }
     }
 
+    /// Holds lines back until [`Self::release`].
+    pub(super) fn hold(&mut self) {
+        self.held.get_or_insert_default();
+    }
+
+    /// Shows what was held back.
+    pub(super) fn release(&mut self) {
+        if let Some(text) = self.held.take().filter(|text| !text.is_empty()) {
+            self.write(&text);
+        }
+    }
+
+    /// The text of a run whose last line is not whole, and so was not shown.
+    pub(super) fn unfinished(&self, run: u32) -> Option<Unfinished> {
+        match self.kind {
+            Kind::Json => None,
+            Kind::Terminal(_) | Kind::Plain => self.lines.unfinished(run),
+        }
+    }
+
+    /// Goes on with such a text.
+    pub(super) fn go_on_with(&mut self, run: u32, unfinished: Unfinished) {
+        self.lines.go_on_with(run, unfinished);
+    }
+
     /// Takes the bar of a run away.
     pub(super) fn unbar(&mut self, run: u32) {
         self.told.remove(&run);
@@ -143,10 +171,17 @@ impl Screen {
             return;
         }
         let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
+        match &mut self.held {
+            Some(held) => held.push_str(&text),
+            None => self.write(&text),
+        }
+    }
+
+    fn write(&mut self, text: &str) {
         let written = match &self.kind {
-            Kind::Terminal(terminal) if terminal.editing => terminal.above.print(&text),
-            Kind::Terminal(terminal) => terminal.bars.suspend(|| write(&text)),
-            Kind::Plain | Kind::Json => write(&text),
+            Kind::Terminal(terminal) if terminal.editing => terminal.above.print(text),
+            Kind::Terminal(terminal) => terminal.bars.suspend(|| write(text)),
+            Kind::Plain | Kind::Json => write(text),
         };
         self.broken |= written.is_err();
     }

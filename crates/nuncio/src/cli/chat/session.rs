@@ -77,8 +77,8 @@ pub(super) struct Session {
 /// Where news comes in.
 pub(super) struct Inbox {
     pub(super) servers: mpsc::Receiver<(usize, ServerNews)>,
-    pub(super) runs: mpsc::Receiver<(u32, News)>,
-    pub(super) tell: mpsc::Sender<(u32, News)>,
+    pub(super) runs: mpsc::Receiver<(u32, Vec<News>)>,
+    pub(super) tell: mpsc::Sender<(u32, Vec<News>)>,
 }
 
 /// Something that was called.
@@ -272,6 +272,8 @@ impl Session {
             self.questions.retain(|(asking, _)| *asking != number);
             let is_kept = self.books[run.server].runs().iter().any(|kept| kept.input.id == run.id);
             self.screen.show(&Shown::Run(&run.who, Event::Detached(is_kept)), false);
+            // All of it was shown.
+            self.books[run.server].set_unfinished(&run.id, None);
         } else {
             self.screen.unbar(number);
             let text = format!(
@@ -329,6 +331,9 @@ impl Session {
             // One number, however often it is left and taken up.
             let before = self.runs.values().find(|run| run.id == kept.input.id).map(|run| run.who.run);
             let run = self.follow(server, &kept, start, before);
+            if let Some(unfinished) = kept.unfinished {
+                self.screen.go_on_with(run, unfinished);
+            }
             if let Some(run) = self.runs.get(&run) {
                 self.screen.show(&Shown::Run(&run.who, Event::Resumed), true);
             }
@@ -367,7 +372,8 @@ impl Session {
         };
         let input = arguments::message(&Uuid::now_v7().to_string(), given);
         let begun = jiff::Timestamp::now().as_millisecond();
-        let kept = Kept { offer: offer.name.clone(), input, handle: None, begun, trace: Some(trace()) };
+        let trace = Some(trace());
+        let kept = Kept { offer: offer.name.clone(), input, handle: None, begun, trace, unfinished: None };
         // Before it is called: a kill right after leaves what the next start has to know.
         if let Err(error) = self.books[server].add(kept.clone()) {
             self.wrong(&format!("it could not be called: what leads back to it cannot be kept: {error}"));
@@ -405,7 +411,10 @@ impl Session {
             // Where nobody sits, what may be left out is left out.
             Given::Nothing | Given::Text(_) => (serde_json::Map::new(), self.screen.is_terminal()),
         };
-        for field in fields(schema) {
+        // What is needed comes first, each in the schema's order.
+        let mut fields = fields(schema);
+        fields.sort_by_key(|field| !field.required);
+        for field in fields {
             let missing = !arguments.contains_key(field.name);
             if missing && (ask_all || (field.required && field.default().is_none())) {
                 loop {
@@ -504,13 +513,21 @@ impl Session {
         }
     }
 
-    /// Takes news of a run, and of whatever else happened meanwhile.
-    fn happened(&mut self, run: u32, news: News) {
-        self.one_happened(run, news);
+    /// Takes news of a run, and of whatever else happened meanwhile. Where to go on is on disk before the news is
+    /// shown: whoever has seen a line does not see it again, whenever this process is killed.
+    fn happened(&mut self, run: u32, news: Vec<News>) {
+        self.screen.hold();
+        let mut runs = BTreeSet::from([run]);
+        news.into_iter().for_each(|news| self.one_happened(run, news));
         while let Ok((run, news)) = self.news.runs.try_recv() {
-            self.one_happened(run, news);
+            runs.insert(run);
+            news.into_iter().for_each(|news| self.one_happened(run, news));
+        }
+        for run in runs.iter().filter_map(|run| self.runs.get(run)) {
+            self.books[run.server].set_unfinished(&run.id, self.screen.unfinished(run.who.run));
         }
         self.save();
+        self.screen.release();
     }
 
     fn one_happened(&mut self, number: u32, news: News) {

@@ -96,6 +96,15 @@ fn of_method(version: &str, method: &str) -> Value {
             json!({ "type": "object", "required": ["uri"], "properties": text("uri") })
         }
         "notifications/tasks" => task(version),
+        "notifications/dev.nuncio/event" => json!({
+            "type": "object",
+            "required": ["taskId", "seq", "event", "_meta"],
+            "properties": {
+                "seq": { "type": "integer" },
+                "event": { "type": "object", "minProperties": 1, "maxProperties": 1 },
+                "_meta": { "required": [if version == V2026 { SUBSCRIPTION } else { RELATED }] },
+            },
+        }),
         "notifications/subscriptions/acknowledged" => json!({
             "type": "object",
             "required": ["notifications", "_meta"],

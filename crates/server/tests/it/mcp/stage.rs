@@ -251,6 +251,18 @@ impl Agent for Player {
                 cx.artifact(Chunk::text("two", "Chapter 2").last()).await?;
                 Ok(Outcome::done())
             }
+            // One of everything, with a question in the middle.
+            "story" => {
+                cx.log(Level::Info, "the first line").await?;
+                cx.log(Level::Debug, "a detail").await?;
+                cx.progress(25.0, Some(100.0), "a quarter").await?;
+                cx.artifact(Chunk::text("text", "One\n")).await?;
+                cx.ask("Really?", confirmation()).await?;
+                cx.log(Level::Warning, "the answer came").await?;
+                cx.artifact(Chunk::text("text", "Two\n").last()).await?;
+                cx.progress(90.0, Some(100.0), "nearly").await?;
+                Ok(Outcome::done())
+            }
             "fail" => Ok(Outcome::failed(argument)),
             "fail-later" => {
                 self.pass(&cx, 1).await?;

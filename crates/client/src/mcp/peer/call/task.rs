@@ -12,11 +12,13 @@ use nuncio_engine::{
     content::{Message, Role},
     task::State,
 };
+use nuncio_wire::{jsonrpc::INVALID_PARAMS, mcp::EVENTS};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Conversation, Phase};
+use super::{Conversation, Phase, events::Events};
 use crate::{
+    a2a::peer::told::Told,
     mcp::peer::{
         fail::Fail,
         incoming::Answer,
@@ -53,6 +55,8 @@ pub(super) struct Task {
     words: u32,
     /// Attempts to reach the server without hearing of the task.
     attempts: u32,
+    /// How it is followed by its events, where it is.
+    pub(super) events: Option<Events>,
     /// Why `tasks/result` gave nothing.
     no_result: Option<Fail>,
     /// What it gave: that it failed. Whether it was stopped, the task itself says.
@@ -71,9 +75,15 @@ impl Task {
             said: None,
             words: 0,
             attempts: 0,
+            events: None,
             no_result: None,
             result: None,
         }
+    }
+
+    /// The last event that was seen.
+    pub(super) fn after(&self) -> Option<u64> {
+        self.events.as_ref().map(|events| events.after)
     }
 
     /// When the task is to be asked for, unless it is being.
@@ -84,6 +94,16 @@ impl Task {
     /// Something was done to it: what came of that is worth a look.
     pub(super) fn soon(&mut self) {
         self.next = Instant::now() + MIN_POLL;
+    }
+
+    /// The server has told of it.
+    fn heard(&mut self, seen: &Value) {
+        self.attempts = 0;
+        let pace = seen["pollIntervalMs"].as_u64().or_else(|| seen["pollInterval"].as_u64());
+        if let Some(pace) = pace {
+            self.every = Duration::from_millis(pace).clamp(MIN_POLL, MAX_POLL);
+        }
+        self.later();
     }
 
     fn later(&mut self) {
@@ -99,6 +119,8 @@ impl Conversation {
             return Err(self.malformed("a task without an id"));
         };
         let mut entered = Task::new(id);
+        entered.events =
+            self.connection.has_events().then(|| Events { after: 0, told: Told::default() });
         entered.later();
         self.phase = Phase::Task(entered);
         self.seat.is_task(id);
@@ -115,19 +137,24 @@ impl Conversation {
     }
 
     /// Goes on with a task that another process began.
-    pub(super) async fn join(&mut self, id: &str) {
-        self.phase = Phase::Task(Task::new(id));
+    pub(super) async fn join(&mut self, id: &str, after: Option<u64>) {
+        let mut joined = Task::new(id);
+        joined.events = after.map(|after| Events { after, told: Told::after_others() });
+        self.phase = Phase::Task(joined);
         self.seat.is_task(id);
         self.attend().await;
     }
 
     /// Opens the stream that tells of the task.
-    async fn attend(&mut self) {
+    pub(super) async fn attend(&mut self) {
         let Phase::Task(task) = &self.phase else { return };
-        let (method, params) = match self.connection.version.is_stateless() {
+        let (method, mut params) = match self.connection.version.is_stateless() {
             true => ("subscriptions/listen", json!({ "notifications": { "taskIds": [task.id] } })),
             false => ("tasks/result", json!({ "taskId": task.id })),
         };
+        if let Some(after) = task.after() {
+            params["_meta"][EVENTS] = json!({ &task.id: after });
+        }
         match self.connection.exchange(method, params, HeaderMap::new()).await {
             Ok(exchange) => (self.exchange, self.cursor) = (Some(exchange), None),
             // It is asked for in any case.
@@ -148,6 +175,14 @@ impl Conversation {
         task.polling = None;
         let (attempts, most) = (task.attempts, self.connection.options.reconnects);
         match polled {
+            Ok(seen) if task.events.is_some() => {
+                // The events say where it stands, in their order; this only says that the server is there.
+                task.heard(&seen);
+                if self.exchange.is_none() {
+                    self.attend().await;
+                }
+                Ok(None)
+            }
             Ok(seen) => self.task_told(&seen).await,
             Err(Fail::SessionLost) if attempts < most => {
                 task.attempts += 1;
@@ -186,12 +221,16 @@ impl Conversation {
         if seen["taskId"].as_str() != Some(&task.id) {
             return Ok(None);
         }
-        task.attempts = 0;
-        let pace = seen["pollIntervalMs"].as_u64().or_else(|| seen["pollInterval"].as_u64());
-        if let Some(pace) = pace {
-            task.every = Duration::from_millis(pace).clamp(MIN_POLL, MAX_POLL);
+        task.heard(seen);
+        if task.events.is_some() {
+            // What it asks comes in its place; the rest is in the events.
+            match (self.connection.version.is_stateless(), seen["status"].as_str()) {
+                (true, Some("input_required")) => self.ask_for(&seen["inputRequests"]),
+                (true, Some("working")) => self.ask_for(&Value::Null),
+                _ => {}
+            }
+            return Ok(None);
         }
-        task.later();
         let (status, said) = (seen["status"].as_str().unwrap_or_default(), seen["statusMessage"].as_str());
         if let Some(said) = said.filter(|said| task.said.as_deref() != Some(*said) && status == "working") {
             task.said = Some(said.to_owned());
@@ -275,6 +314,15 @@ impl Conversation {
         let stateless = self.connection.version.is_stateless();
         let Phase::Task(task) = &mut self.phase else { return Ok(None) };
         task.told = false;
+        if let (Some(_), Err(error)) = (&task.events, &answer.outcome) {
+            if error.code == i64::from(INVALID_PARAMS) {
+                // It does not know the cursor any more: its log is another one now.
+                tracing::warn!(%error, "{}: the events of {} are not to be had", self.connection.at, task.id);
+                task.events = None;
+            }
+            task.soon();
+            return Ok(None);
+        }
         match answer.outcome {
             Ok(result) if !stateless && result["isError"] == true => {
                 task.result = Some(result);
