@@ -31,6 +31,30 @@ pub struct Caller {
     grants: Grants,
     from: Option<Arc<str>>,
     credential: Option<Arc<str>>,
+    acting: Option<Acting>,
+}
+
+/// The agent through which a caller acts, and the context of its task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Acting {
+    agent: Arc<str>,
+    context: Arc<str>,
+}
+
+impl Acting {
+    /// Whether a namespace is this agent's and this context's to touch. `agent:NAME/…` belongs to the agent of that
+    /// name, `context:ID/…` to tasks of that context; all others belong to the tenant.
+    fn may_touch(&self, namespace: &str) -> bool {
+        let owned_by = |kind: &str| {
+            let rest = namespace.strip_prefix(kind)?;
+            Some(rest.split('/').next().unwrap_or_default())
+        };
+        match (owned_by("agent:"), owned_by("context:")) {
+            (Some(agent), _) => agent == &*self.agent,
+            (_, Some(context)) => context == &*self.context,
+            _ => true,
+        }
+    }
 }
 
 impl Caller {
@@ -48,7 +72,7 @@ impl Caller {
     /// The caller of that name, `name` or `tenant/name`, who may do everything. The name has been verified by
     /// whoever calls this.
     pub fn named(owner: impl Into<Arc<str>>) -> Self {
-        Self { owner: owner.into(), grants: Grants::all(), from: None, credential: None }
+        Self { owner: owner.into(), grants: Grants::all(), from: None, credential: None, acting: None }
     }
 
     /// The same caller, who may do only this.
@@ -69,6 +93,13 @@ impl Caller {
     #[must_use]
     pub fn with_credential(mut self, id: impl Into<Arc<str>>) -> Self {
         self.credential = Some(id.into());
+        self
+    }
+
+    /// The same caller, through a task of that agent in that context.
+    #[must_use]
+    pub(crate) fn through(mut self, agent: &str, context: &str) -> Self {
+        self.acting = Some(Acting { agent: agent.into(), context: context.into() });
         self
     }
 
@@ -111,6 +142,7 @@ impl Caller {
     /// Whether the caller may do this to what is named so.
     pub fn may(&self, action: Action, kind: Kind, name: &str) -> bool {
         self.grants.allow(action, kind, name)
+            && (kind != Kind::Memory || self.acting.as_ref().is_none_or(|acting| acting.may_touch(name)))
     }
 
     /// What all names begin with that begin with `prefix` and may be touched so; `None` where there can be none.

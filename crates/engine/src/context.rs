@@ -167,6 +167,19 @@ impl TaskContext {
         self.emit("progress", text.len() + 32, Event::Progress(progress(done, total, text))).await
     }
 
+    /// Says how far the work is, with what happened for programs: an object with a `type`.
+    pub async fn progress_with(
+        &self,
+        done: f64,
+        total: Option<f64>,
+        text: impl Into<String>,
+        data: Value,
+    ) -> Result<(), AgentError> {
+        let said = Progress { data: Some(data), ..progress(done, total, text.into()) };
+        let size = Event::Progress(said.clone()).size() + 32;
+        self.emit("progress", size, Event::Progress(said)).await
+    }
+
     /// Adds a line to the task's log. Said here it is said once; said inside a step it is said again when
     /// the step is redone.
     pub async fn log(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
@@ -662,6 +675,19 @@ impl StepContext {
         self.run.emit(None, text.len() + 32, |_| Ok(Event::Progress(progress(done, total, text)))).await
     }
 
+    /// Says how far the work is, with what happened for programs: an object with a `type`.
+    pub async fn progress_with(
+        &self,
+        done: f64,
+        total: Option<f64>,
+        text: impl Into<String>,
+        data: Value,
+    ) -> Result<(), AgentError> {
+        let said = Progress { data: Some(data), ..progress(done, total, text.into()) };
+        let size = Event::Progress(said.clone()).size() + 32;
+        self.run.emit(None, size, |_| Ok(Event::Progress(said))).await
+    }
+
     /// Adds a line to the task's log.
     pub async fn log(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
         let line = LogLine { level, text: text.into() };
@@ -815,6 +841,7 @@ fn progress(done: f64, total: Option<f64>, text: String) -> Progress {
         done: if done.is_finite() { done } else { 0.0 },
         total: total.filter(|total| total.is_finite()),
         text: (!text.is_empty()).then_some(text),
+        data: None,
     }
 }
 

@@ -322,6 +322,11 @@ impl Engine {
         self.0.changed(tenant, uri);
     }
 
+    /// Says that a tenant has other resources than before. Told within a second, once for all that come together.
+    pub fn list_changed(&self, tenant: &str) {
+        self.0.catalog.surface().list_changes().add(tenant);
+    }
+
     /// Says so of all resources of a tenant whose addresses begin so.
     pub fn changed_within(&self, tenant: &str, prefix: &str) {
         self.0.changed_within(tenant, prefix);
@@ -330,13 +335,17 @@ impl Engine {
     /// Makes a task; returns when it is durable. An agent that only computes has ended by then.
     pub async fn submit(&self, caller: &Caller, submit: Submit) -> Result<Task, Error> {
         self.allow_send(caller, &submit)?;
-        self.0.submit(caller, submit).await
+        let task = self.0.submit(caller, submit).await?;
+        self.list_changed(caller.tenant());
+        Ok(task)
     }
 
     /// As [`Engine::submit`], with the events that were committed with it.
     pub async fn begin(&self, caller: &Caller, submit: Submit) -> Result<Begun, Error> {
         self.allow_send(caller, &submit)?;
-        self.0.begin(caller, submit).await
+        let begun = self.0.begin(caller, submit).await?;
+        self.list_changed(caller.tenant());
+        Ok(begun)
     }
 
     fn allow_send(&self, caller: &Caller, submit: &Submit) -> Result<(), Error> {
@@ -421,6 +430,12 @@ impl Engine {
     pub async fn list_ids(&self, caller: &Caller, list: list::List) -> Result<list::ListedIds, Error> {
         self.allow_task(caller, Action::Read, "task.list", "")?;
         self.0.list_ids(caller, list).await
+    }
+
+    /// A page of the rows of the caller's tasks, newest status first.
+    pub async fn list_rows(&self, caller: &Caller, list: list::List) -> Result<list::ListedRows, Error> {
+        self.allow_task(caller, Action::Read, "task.list", "")?;
+        self.0.list_rows(caller, list).await
     }
 
     /// Follows a task's events after a cursor.
@@ -613,6 +628,12 @@ impl Inner {
         self.store.knowledge().ring(format!("={tenant}\n{uri}"));
     }
 
+    /// Says that searches whose addresses begin so may find another thing under that key.
+    pub(crate) fn changed_search(&self, tenant: &str, prefix: &str, key: &str) {
+        self.catalog.surface().updated_search(tenant, prefix, key);
+        self.store.knowledge().ring(format!("?{tenant}\n{prefix}\n{key}"));
+    }
+
     pub(crate) fn changed_within(&self, tenant: &str, prefix: &str) {
         self.catalog.surface().updated_within(tenant, prefix);
         self.store.knowledge().ring(format!("^{tenant}\n{prefix}"));
@@ -629,6 +650,10 @@ impl Inner {
                 TaskId::parse(task).into_iter().for_each(|id| self.ended.forget(id))
             }
             (Some(b'!'), Some(_)) => self.admin.wake(),
+            (Some(b'?'), Some((tenant, rest))) => match rest.split_once('\n') {
+                Some((prefix, key)) => surface.updated_search(tenant, prefix, key),
+                None => surface.updated_within(tenant, rest),
+            },
             // A newer node's.
             _ => {}
         }

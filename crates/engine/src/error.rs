@@ -49,6 +49,9 @@ pub enum Error {
     /// No webhook of that id on that task.
     #[error("the task has no push notification config {0:?}")]
     NoSuchWebhook(String),
+    /// The task has no webhook at all.
+    #[error("the task {0:?} has no push notification config: set one first")]
+    NoWebhooks(String),
     /// The same idempotency key came with another request.
     #[error(
         "the idempotency key was used before with another request: use a new key, or repeat the first request unchanged"

@@ -45,7 +45,9 @@ impl Event {
             Self::Message(message) => message.size(),
             Self::Status(status) => status.message.as_ref().map_or(0, Message::size),
             Self::Artifact(chunk) => chunk.parts.iter().map(Part::size).sum(),
-            Self::Progress(progress) => progress.text.as_ref().map_or(0, String::len),
+            Self::Progress(progress) => {
+                progress.text.as_ref().map_or(0, String::len) + progress.data.as_ref().map_or(0, json_size)
+            }
             Self::Log(line) => line.text.len(),
             Self::Question(question) => question.size(),
             Self::Answer(answered) => match &answered.answer {
@@ -107,6 +109,9 @@ pub struct Progress {
     /// What is going on, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// What is going on, for programs: a `type`, and what belongs to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<serde_json::Value>,
 }
 
 /// A line of the agent's log.

@@ -254,7 +254,10 @@ mod tests {
             state: State::InputRequired,
             status_at: Timestamp(1_700_000_000_000),
             status_message: Some(Message::text("s-1", Role::Agent, "which?")),
-            progress: Some((4, Progress { done: 1.0, total: Some(2.0), text: Some("half".into()) })),
+            progress: Some((
+                4,
+                Progress { done: 1.0, total: Some(2.0), text: Some("half".into()), data: None },
+            )),
             artifacts: vec![Artifact {
                 id: "a".into(),
                 name: Some("A".into()),
@@ -274,6 +277,7 @@ mod tests {
                 },
             )],
             seq: 5,
+            changed_at: Timestamp::default(),
         };
         let golden = include_str!("../tests/it/golden/snapshot-1.json").trim_end();
         let mut stored = vec![1];

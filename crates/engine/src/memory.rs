@@ -9,6 +9,7 @@ mod agent;
 mod error;
 mod limits;
 mod pattern;
+mod privacy;
 mod reads;
 mod text;
 
@@ -23,7 +24,8 @@ pub use self::{
     agent::TaskMemory,
     error::BankError,
     limits::MemoryLimits,
-    pattern::Pattern,
+    pattern::{Pattern, fits},
+    privacy::Privacy,
     text::words,
 };
 use crate::{
@@ -136,7 +138,7 @@ impl Memory {
         let _steady = reads.steady().await;
         let Some(found) = self.knowledge().memory(&key, now).await? else { return Ok(None) };
         reads.add(&key, now);
-        entry(found, Some((reads, &key))).map(Some)
+        self.entry(found, key).map(Some)
     }
 
     /// Writes an entry, kept for `ttl` (whole seconds) from now on, or until it is deleted.
@@ -165,8 +167,15 @@ impl Memory {
         let limits = self.limits();
         let json = self.check_value(value)?;
         limits.check_ttl(ttl)?;
+        let masked = self.engine.redactor().json(value);
+        let json = match self.engine.0.options.privacy {
+            Privacy::Off => json,
+            _ if masked == *value => json,
+            Privacy::Mask => self.check_value(&masked)?,
+            Privacy::Encrypt => privacy::seal(self.engine.derive_key(privacy::PURPOSE), &key, &json)?,
+        };
         let put = MemoryPut {
-            text: text::extract(value),
+            text: text::extract(&masked),
             value: json,
             ttl_ms: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
             expected,
@@ -180,6 +189,8 @@ impl Memory {
         if stored.version == 1 {
             // Reads of an earlier entry of that name are not this one's.
             self.engine.0.reads.forget(&key);
+            // It may be the first of its namespace.
+            self.engine.list_changed(&key.tenant);
         }
         self.engine.0.memory_changed(&key);
         Ok(stored)
@@ -216,6 +227,7 @@ impl Memory {
         let deleted = self.knowledge().delete_memory(&key, expected, self.now()).await;
         let deleted = deleted.map_err(|error| self.refusal(error))?;
         if deleted.is_some() {
+            self.engine.list_changed(&key.tenant);
             self.engine.0.reads.forget(&key);
             self.engine.0.memory_changed(&key);
         }
@@ -253,6 +265,7 @@ impl Memory {
             return;
         }
         self.engine.0.reads.forget_all(tenant, namespace);
+        self.engine.list_changed(tenant);
         self.engine.changed_within(tenant, &data_prefix(namespace));
         self.engine.0.namespace_changed(tenant, namespace);
     }
@@ -409,7 +422,7 @@ impl Memory {
             };
             let key =
                 MemoryKey { tenant: tenant.clone(), namespace: namespace.to_owned(), key: found.key.clone() };
-            results.push((entry(found, Some((reads, &key)))?, score));
+            results.push((self.entry(found, key)?, score));
         }
         Ok(Found { results, total: found.total })
     }
@@ -448,7 +461,7 @@ impl Memory {
         found.truncate(query.limit);
         let merged = |found: MemoryEntry| {
             let (tenant, namespace, key) = (tenant.to_owned(), namespace.to_owned(), found.key.clone());
-            entry(found, Some((reads, &MemoryKey { tenant, namespace, key })))
+            self.entry(found, MemoryKey { tenant, namespace, key })
         };
         Ok((found.into_iter().map(merged).collect::<Result<_, _>>()?, more))
     }
@@ -469,6 +482,13 @@ impl Memory {
     ) -> Result<(), BankError> {
         let access = Access { action, kind: Kind::Memory, name: namespace, operation, resource: &uri };
         Ok(self.engine.allow(caller, &access)?)
+    }
+
+    /// An entry as it is shown: opened, and with the reads that the store does not know of yet.
+    fn entry(&self, mut found: MemoryEntry, key: MemoryKey) -> Result<Entry, BankError> {
+        let secret = || self.engine.derive_key(privacy::PURPOSE);
+        found.value = privacy::open(secret, &key, found.value)?;
+        entry(found, &self.engine.0.reads, &key)
     }
 
     fn refusal(&self, error: crate::knowledge::MemoryError) -> BankError {
@@ -520,7 +540,8 @@ impl Inner {
     /// Tells whoever follows it that an entry is another one now, or gone.
     pub(crate) fn memory_changed(&self, key: &MemoryKey) {
         self.changed(&key.tenant, &data_uri(&key.namespace, &key.key));
-        self.namespace_changed(&key.tenant, &key.namespace);
+        self.changed_within(&key.tenant, &keys_uri(&key.namespace));
+        self.changed_search(&key.tenant, &search_uri(&key.namespace), &key.key);
     }
 
     /// Tells whoever follows the keys of a namespace, any page of them, or a search there.
@@ -530,8 +551,7 @@ impl Inner {
     }
 }
 
-/// An entry as it is shown: with the reads that the store does not know of yet.
-fn entry(found: MemoryEntry, reads: Option<(&Reads, &MemoryKey)>) -> Result<Entry, BankError> {
+fn entry(found: MemoryEntry, reads: &Reads, key: &MemoryKey) -> Result<Entry, BankError> {
     let value = match found.value.as_str() {
         "" => Value::Null,
         json => serde_json::from_str(json).map_err(|error| {
@@ -539,7 +559,7 @@ fn entry(found: MemoryEntry, reads: Option<(&Reads, &MemoryKey)>) -> Result<Entr
         })?,
     };
     let (mut accessed, mut count) = (found.accessed_at, found.reads);
-    if let Some((more, at)) = reads.and_then(|(reads, key)| reads.of(key)) {
+    if let Some((more, at)) = reads.of(key) {
         count += more;
         accessed = accessed.max(at);
     }

@@ -536,7 +536,7 @@ impl Run {
 
     /// In whose name the agent acts.
     pub(crate) fn caller(&self) -> Caller {
-        self.lock().head.caller(&self.origin.owner)
+        self.lock().head.caller(&self.origin.owner).through(&self.origin.agent, &self.origin.context)
     }
 
     /// How long its caller waits for an answer of its own, if it waits at a connection.

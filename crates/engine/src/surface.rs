@@ -5,6 +5,7 @@
 //! its questions and is called again with the answers, so that no call is held meanwhile.
 
 mod asking;
+mod list_changes;
 mod meta;
 mod prompts;
 mod resources;
@@ -22,9 +23,12 @@ use tokio::sync::broadcast;
 
 pub use self::{
     asking::{Abilities, Answers, Asking, HandlerError, Inquiry, Request, Said},
+    list_changes::{LIST_URI, ListChanges},
     meta::{CachePolicy, Described, STATIC_FRESH_MS},
     prompts::{Prompt, PromptArgument, PromptMessage, PromptOutput, PromptProfile},
-    resources::{Body, Resource, ResourceContent, ResourceProfile, Template, access_of, expand, matches},
+    resources::{
+        Body, Resource, ResourceContent, ResourceProfile, Template, access_of, expand, matches, normalized,
+    },
     shape::{
         Bounded, MAX_EXPLAINED, MAX_EXPLANATION, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, Shape,
         ShapeError,
@@ -59,6 +63,8 @@ pub struct Updated {
     pub tenant: Option<Arc<str>>,
     /// Whether all resources are meant whose addresses begin so.
     pub within: bool,
+    /// Of searches: the key that was written or deleted. Those are meant whose pattern it fits.
+    pub key: Option<Arc<str>>,
 }
 
 impl Updated {
@@ -71,7 +77,14 @@ impl Updated {
         let mut followed = units(uri);
         units(&self.uri).all(|unit| followed.next() == Some(unit))
             && (self.within || followed.next().is_none())
+            && self.key.as_deref().is_none_or(|key| finds(uri, key))
     }
+}
+
+/// Whether a search may find that key. One for words in values may always.
+fn finds(search: &str, key: &str) -> bool {
+    let found = matches(crate::memory::SEARCH_TEMPLATE, search);
+    found.is_none_or(|found| found.get("pattern").is_none_or(|pattern| crate::memory::fits(pattern, key)))
 }
 
 /// The bytes of an address, decoded; each with whether it is a slash that separates nothing.
@@ -106,6 +119,7 @@ pub struct Surface {
     base_url: RwLock<String>,
     aliases: RwLock<Vec<(String, String)>>,
     changes: broadcast::Sender<Change>,
+    list_changes: ListChanges,
 }
 
 /// A handler with its description, which is read once.
@@ -139,6 +153,7 @@ impl Default for Surface {
             base_url: RwLock::default(),
             aliases: RwLock::default(),
             changes: broadcast::Sender::new(CHANGES),
+            list_changes: ListChanges::default(),
         }
     }
 }
@@ -207,17 +222,25 @@ impl Surface {
 
     /// Says that a resource holds something else now.
     pub fn updated(&self, uri: &str) {
-        self.tell(Change::Updated(Updated { uri: uri.into(), tenant: None, within: false }));
+        self.tell(Change::Updated(Updated { uri: uri.into(), tenant: None, within: false, key: None }));
     }
 
     /// Says that a resource of a tenant holds something else now.
     pub fn updated_for(&self, tenant: &str, uri: &str) {
-        self.tell(Change::Updated(Updated { uri: uri.into(), tenant: Some(tenant.into()), within: false }));
+        let tenant = Some(tenant.into());
+        self.tell(Change::Updated(Updated { uri: uri.into(), tenant, within: false, key: None }));
     }
 
     /// Says so of all resources of a tenant whose addresses begin so.
     pub fn updated_within(&self, tenant: &str, prefix: &str) {
-        self.tell(Change::Updated(Updated { uri: prefix.into(), tenant: Some(tenant.into()), within: true }));
+        let tenant = Some(tenant.into());
+        self.tell(Change::Updated(Updated { uri: prefix.into(), tenant, within: true, key: None }));
+    }
+
+    /// Says so of searches of a tenant whose addresses begin so, as far as they may find that key.
+    pub fn updated_search(&self, tenant: &str, prefix: &str, key: &str) {
+        let (tenant, key) = (Some(tenant.into()), Some(key.into()));
+        self.tell(Change::Updated(Updated { uri: prefix.into(), tenant, within: true, key }));
     }
 
     /// Says that changes may have been missed.
@@ -269,6 +292,20 @@ impl Surface {
             }
         }
         Cow::Borrowed(uri)
+    }
+
+    /// The addresses of a resource under its aliases.
+    pub fn aliases_of(&self, uri: &str) -> Vec<String> {
+        let aliases = read(&self.aliases);
+        aliases
+            .iter()
+            .filter_map(|(alias, meant)| Some(format!("{alias}{}", uri.strip_prefix(meant.as_str())?)))
+            .collect()
+    }
+
+    /// Tenants that have other resources than before, until they are told.
+    pub fn list_changes(&self) -> &ListChanges {
+        &self.list_changes
     }
 
     /// What changes from now on.
@@ -331,7 +368,8 @@ mod tests {
 
     #[test]
     fn a_follower_is_told_however_it_wrote_the_address() {
-        let updated = |uri: &str, within| Updated { uri: uri.into(), tenant: Some("a".into()), within };
+        let updated =
+            |uri: &str, within| Updated { uri: uri.into(), tenant: Some("a".into()), within, key: None };
         let one = updated("m://data/ns/task%3A1%2Fx", false);
         for uri in ["m://data/ns/task%3A1%2Fx", "m://data/ns/task:1%2fx", "m://data/n%73/task%3a1%2Fx"] {
             assert!(one.concerns("a", uri), "{uri}");
@@ -345,5 +383,14 @@ mod tests {
         let all = updated("m://search/a%20b?", true);
         assert!(all.concerns("a", "m://search/a b?pattern=x"));
         assert!(!all.concerns("a", "m://search/a bc?pattern=x"));
+    }
+
+    #[test]
+    fn a_follower_of_a_search_is_told_of_what_it_finds() {
+        let (uri, tenant) = ("memory://search/n?".into(), Some("a".into()));
+        let one = Updated { uri, tenant, within: true, key: Some("task:1".into()) };
+        assert!(one.concerns("a", "memory://search/n?pattern=task%3A*"));
+        assert!(one.concerns("a", "memory://search/n?text=word"), "whether it has the word is not known");
+        assert!(!one.concerns("a", "memory://search/n?pattern=note%3A*&page=2"));
     }
 }

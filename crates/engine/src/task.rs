@@ -191,6 +191,14 @@ pub struct Task {
     pub questions: Vec<(u64, Question)>,
     /// The number of events folded: the cursor after which a follower continues.
     pub seq: u64,
+    /// When anything that is shown of it last changed; before the first event, and where a snapshot of an earlier
+    /// release did not know, the beginning of time.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub changed_at: Timestamp,
+}
+
+fn is_unknown(at: &Timestamp) -> bool {
+    *at == Timestamp::default()
 }
 
 impl Task {
@@ -206,7 +214,13 @@ impl Task {
             history: vec![],
             questions: vec![],
             seq: 0,
+            changed_at: Timestamp::default(),
         }
+    }
+
+    /// When it last changed.
+    pub fn modified_at(&self) -> Timestamp {
+        self.changed_at.max(self.status_at)
     }
 
     /// Whether it failed by a fault of the program (a panic, an agent that is gone) and not by its agent's
@@ -239,6 +253,10 @@ impl Task {
     /// Takes the next event of the log.
     pub fn take(&mut self, Entry(at, event): Entry) {
         self.seq += 1;
+        // A log line is no part of what is shown.
+        if !matches!(event, Event::Log(_)) {
+            self.changed_at = at;
+        }
         match event {
             Event::Message(message) => {
                 if self.seq == 1 {

@@ -39,7 +39,8 @@ use std::{
 };
 
 use nuncio_engine::{
-    Agent, AgentError, Engine, Error, Surface, TaskContext, TaskId, access::HOME_TENANT, surface::ShapeError,
+    Agent, AgentError, Engine, Error, Surface, TaskContext, TaskId, access::HOME_TENANT, clock::Timestamp,
+    surface::ShapeError,
 };
 
 pub use self::{
@@ -143,6 +144,7 @@ impl Batch {
             lives: Mutex::default(),
             admitting: tokio::sync::Mutex::default(),
             let_through: Mutex::default(),
+            since: std::sync::OnceLock::new(),
             options,
         };
         Self { core: Arc::new(core) }
@@ -160,6 +162,7 @@ impl Batch {
         _bank: &Arc<MemoryBank>,
         surface: &Arc<Surface>,
     ) -> Result<(), ShapeError> {
+        let _ = self.core.since.set(engine.clock().now());
         schemas::publish(surface);
         resources::install(&self.core, engine, surface);
         tools::install(&self.core, engine, surface)?;
@@ -180,6 +183,8 @@ pub(crate) struct Core {
     admitting: tokio::sync::Mutex<()>,
     /// Messages of batches whose caller was let through by a tool of this process, and which no agent has seen yet.
     let_through: Mutex<HashSet<String>>,
+    /// Since when what was never changed is what it is.
+    since: std::sync::OnceLock<Timestamp>,
 }
 
 impl Core {

@@ -16,12 +16,13 @@ use nuncio_wire::{
     jsonrpc::{self, Id},
     sse,
 };
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
     auth::Vigil,
     rpc,
-    streams::{Live, STREAM_ID},
+    streams::{Live, MAX_TYPE, STREAM_ID},
 };
 
 /// Where a request activates extensions of A2A, and where the response says which are active.
@@ -177,8 +178,8 @@ impl Writer {
                 self.write_task(&mut out, &Task::new(self.origin.clone()).fold([entry]))
             } else {
                 let ids = Ids { task: &self.task_id, context: &self.origin.context };
-                let kind = name_of(entry.event());
-                self.write_frame(&mut out, seq, kind, |out| match self.logs {
+                let (kind, data) = summary_of(entry.event());
+                self.write_frame(&mut out, seq, (kind, data), |out| match self.logs {
                     true => self.dialect.write_event_or_log(out, &ids, seq, entry),
                     false => self.dialect.write_event(out, &ids, seq, entry),
                 })
@@ -192,7 +193,8 @@ impl Writer {
 
     fn write_task(&self, out: &mut Vec<u8>, task: &Task) -> bool {
         let write = |out: &mut Vec<u8>| self.dialect.write_stream_start(out, task, View::default());
-        self.write_frame(out, task.seq, "task", |out| Some(write(out)))
+        let told = (Cow::Borrowed("task"), json!({ "state": task.state }));
+        self.write_frame(out, task.seq, told, |out| Some(write(out)))
     }
 
     /// Writes a frame, if there is one. Whether the stream ends with it.
@@ -200,7 +202,7 @@ impl Writer {
         &self,
         out: &mut Vec<u8>,
         seq: u64,
-        kind: &'static str,
+        (kind, data): (Cow<'static, str>, Value),
         write: impl FnOnce(&mut Vec<u8>) -> Option<Frame>,
     ) -> bool {
         let start = out.len();
@@ -212,23 +214,37 @@ impl Writer {
                 false
             }
             Some(frame) => {
-                self.live.told(Cow::Borrowed(kind), Some(&self.task_id), Some(seq));
+                self.live.told_with(kind, Some(&self.task_id), Some(seq), &data);
                 frame.ends_stream || (self.one_turn && frame.ends_turn)
             }
         }
     }
 }
 
-/// What an event is called where only its type is told.
-fn name_of(event: &Event) -> &'static str {
-    match event {
-        Event::Message(_) => "message",
-        Event::Status(_) => "status",
-        Event::Artifact(_) => "artifact",
-        Event::Progress(_) => "progress",
-        Event::Log(_) => "log",
-        Event::Question(_) => "question",
-        Event::Answer(_) => "answer",
-        Event::Withdrawn(_) => "withdrawn",
-    }
+/// What is remembered of an event: its type, and a summary. A progress that says what happened is of that type.
+fn summary_of(event: &Event) -> (Cow<'static, str>, Value) {
+    let (kind, data) = match event {
+        Event::Message(_) => ("message", Value::Null),
+        Event::Status(status) => ("status", json!({ "state": status.state })),
+        Event::Artifact(chunk) => {
+            ("artifact", json!({ "artifactId": chunk.id, "append": chunk.append, "lastChunk": chunk.last }))
+        }
+        Event::Progress(progress) => {
+            let figures =
+                json!({ "progress": progress.done, "total": progress.total, "message": progress.text });
+            match progress.data.as_ref().and_then(|data| Some((data["type"].as_str()?, data))) {
+                Some((kind, data)) => {
+                    return (Cow::Owned(kind.chars().take(MAX_TYPE).collect()), data.clone());
+                }
+                None => ("progress", figures),
+            }
+        }
+        Event::Log(line) => ("log", json!({ "level": line.level })),
+        Event::Question(question) => {
+            ("question", json!({ "questionId": question.id, "text": question.text }))
+        }
+        Event::Answer(answered) => ("answer", json!({ "questionId": answered.question })),
+        Event::Withdrawn(withdrawn) => ("withdrawn", json!({ "questionId": withdrawn.question })),
+    };
+    (Cow::Borrowed(kind), data)
 }

@@ -1,6 +1,6 @@
 //! The streams that are open here, whoever opened them and in whatever protocol: how many events each was sent, and
-//! what the last of them were. Of an event only its type, its place in a task's log and its time are kept, never its
-//! content. Every stream has a place among `max_streams`, so what is known of them is bounded by that.
+//! what the last of them were. Of an event its type, its place in a task's log, its time and a short summary are kept,
+//! without what looks like a secret. Every stream has a place among `max_streams`, so what is known of them is bounded by that.
 
 mod offer;
 mod places;
@@ -18,7 +18,9 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use nuncio_engine::{
     Caller, Engine, Error,
     clock::{Clock, Timestamp},
+    content::json_size,
 };
+use serde_json::Value;
 
 use self::places::{Permit, Places};
 
@@ -30,8 +32,10 @@ pub(crate) const STREAM_ID: &str = "nuncio-stream-id";
 pub(crate) const MAX_REMEMBERED: usize = 16;
 /// Characters of what a client says of itself.
 const MAX_CLIENT_INFO: usize = 200;
+/// Bytes of what is remembered of an event.
+const MAX_SUMMARY: usize = 2048;
 /// Characters of an event's type.
-const MAX_TYPE: usize = 64;
+pub(crate) const MAX_TYPE: usize = 64;
 
 tokio::task_local! {
     /// The connection that a request came by. A request is answered within the task of its connection, so that
@@ -64,6 +68,7 @@ struct Told {
     at: Timestamp,
     task: Option<Arc<str>>,
     seq: Option<u64>,
+    data: Value,
 }
 
 impl Streams {
@@ -75,7 +80,7 @@ impl Streams {
     /// A place for one more stream of that caller.
     pub(crate) fn place(self: &Arc<Self>, caller: &Caller) -> Result<Place, Error> {
         let permit = self.places.place(caller)?;
-        Ok(Place { streams: Arc::clone(self), permit })
+        Ok(Place { streams: Arc::clone(self), permit, client: None })
     }
 
     /// How many places are taken.
@@ -106,12 +111,21 @@ impl Streams {
 pub(crate) struct Place {
     streams: Arc<Streams>,
     permit: Permit,
+    client: Option<String>,
 }
 
 impl Place {
+    /// The same, for a client that said in its protocol what it is called.
+    #[must_use]
+    pub(crate) fn of_client(mut self, client: Option<String>) -> Self {
+        self.client = client;
+        self
+    }
+
     /// Opens a stream of that kind in this place.
     pub(crate) fn open(self, caller: &Caller, kind: &'static str, headers: &HeaderMap) -> Live {
-        let Self { streams, permit } = self;
+        let Self { streams, permit, client } = self;
+        let said = client.map(|said| streams.engine.redactor().text(&said).into_owned());
         let clock = streams.engine.clock();
         let connection = CONNECTION.try_with(|number| *number).unwrap_or_default();
         let entry = Arc::new(Entry {
@@ -120,7 +134,7 @@ impl Place {
             connection: format!("conn-{connection}"),
             kind,
             started: clock.now(),
-            client: client_info(&streams.engine, headers),
+            client: said.or_else(|| client_info(&streams.engine, headers)),
             total: AtomicU64::new(0),
             last: Mutex::default(),
         });
@@ -152,12 +166,27 @@ impl Live {
 
     /// Counts an event that is sent, and remembers it for a while.
     pub(crate) fn told(&self, kind: Cow<'static, str>, task: Option<&Arc<str>>, seq: Option<u64>) {
+        self.told_with(kind, task, seq, &Value::Null);
+    }
+
+    /// The same, with what the event says. What is too long for a summary is left out.
+    pub(crate) fn told_with(
+        &self,
+        kind: Cow<'static, str>,
+        task: Option<&Arc<str>>,
+        seq: Option<u64>,
+        data: &Value,
+    ) {
+        let data = match json_size(data) <= MAX_SUMMARY {
+            true => self.streams.engine.redactor().json(data),
+            false => Value::Null,
+        };
         let at = self.clock().now();
         let mut last = self.entry.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() >= MAX_REMEMBERED {
             last.pop_front();
         }
-        last.push_back(Told { kind, at, task: task.cloned(), seq });
+        last.push_back(Told { kind, at, task: task.cloned(), seq, data });
         // Under the lock, so that whoever reads both finds them in step.
         self.entry.total.fetch_add(1, Ordering::Relaxed);
     }
@@ -191,6 +220,15 @@ pub(crate) fn type_of(message: &[u8]) -> Cow<'static, str> {
         b"notifications/message" => Cow::Borrowed("notifications/message"),
         method => Cow::Owned(String::from_utf8_lossy(method).chars().take(MAX_TYPE).collect()),
     }
+}
+
+/// What a message of JSON-RPC says, where it is short: its params.
+pub(crate) fn params_of(message: &[u8]) -> Value {
+    if message.len() > MAX_SUMMARY {
+        return Value::Null;
+    }
+    let message = serde_json::from_slice::<Value>(message);
+    message.map(|mut message| message["params"].take()).unwrap_or_default()
 }
 
 #[cfg(test)]

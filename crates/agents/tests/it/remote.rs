@@ -64,7 +64,12 @@ fn chunk(text: &str, append: bool, last: bool) -> Act {
 }
 
 fn progress(done: f64) -> Act {
-    Act::Tell(Happened::Progress(Progress { done, total: Some(2.0), text: Some("at work".into()) }))
+    Act::Tell(Happened::Progress(Progress {
+        done,
+        total: Some(2.0),
+        text: Some("at work".into()),
+        data: None,
+    }))
 }
 
 fn text_of(task: &Task) -> String {

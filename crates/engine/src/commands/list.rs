@@ -5,7 +5,7 @@ use crate::{
     clock::Timestamp,
     engine::Inner,
     error::Error,
-    store::{ListCursor, ListQuery, TaskNo},
+    store::{ListCursor, ListQuery, TaskNo, TaskRow},
     task::{State, Task, TaskId},
 };
 
@@ -53,6 +53,15 @@ pub struct ListedIds {
     pub next_page_token: Option<String>,
 }
 
+/// A page of the rows of tasks.
+#[derive(Debug, Clone)]
+pub struct ListedRows {
+    /// The rows.
+    pub rows: Vec<TaskRow>,
+    /// Where the next page begins; `None` after the last.
+    pub next_page_token: Option<String>,
+}
+
 impl Inner {
     pub(crate) async fn list(&self, caller: &Caller, list: List) -> Result<Listed, Error> {
         let (size, bare) = (list.page_size, list.without_artifacts);
@@ -74,6 +83,14 @@ impl Inner {
                 return Ok(Listed { tasks, next_page_token: page.next.map(write_token), total });
             }
         }
+    }
+
+    /// The rows alone: nothing is folded.
+    pub(crate) async fn list_rows(&self, caller: &Caller, list: List) -> Result<ListedRows, Error> {
+        let query = ListQuery { only_rows: true, ..query(caller, list)? };
+        let page = self.store.list(&query).await?;
+        let rows = page.tasks.into_iter().map(|opened| opened.row).collect();
+        Ok(ListedRows { rows, next_page_token: page.next.map(write_token) })
     }
 
     /// The ids alone: nothing is folded.

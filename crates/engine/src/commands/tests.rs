@@ -97,7 +97,7 @@ impl Model {
             Command::Begin => vec![Entry(now, status(State::Working))],
             Command::End(state) => vec![Entry(now, status(*state))],
             Command::Progress => {
-                vec![Entry(now, Event::Progress(Progress { done: 1.0, total: None, text: None }))]
+                vec![Entry(now, Event::Progress(Progress { done: 1.0, total: None, text: None, data: None }))]
             }
             Command::Log => vec![Entry(now, Event::Log(LogLine { level: Level::Info, text: "l".into() }))],
             Command::Chunk => vec![Entry(now, Event::Artifact(chunk()))],

@@ -42,7 +42,10 @@ impl Engine {
             Some(id) => all.into_iter().find(|config| config.id == id),
             None => all.into_iter().next(),
         };
-        found.ok_or_else(|| Error::NoSuchWebhook(id.unwrap_or("").to_owned()))
+        found.ok_or_else(|| match id {
+            Some(id) => Error::NoSuchWebhook(id.to_owned()),
+            None => Error::NoWebhooks(task.to_owned()),
+        })
     }
 
     /// The webhooks of a task.

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{guard::AccessOptions, memory::MemoryLimits, usage::UsageLimits};
+use crate::{
+    guard::AccessOptions,
+    memory::{MemoryLimits, Privacy},
+    usage::UsageLimits,
+};
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -35,6 +39,8 @@ pub struct Options {
     pub limits: Limits,
     /// Caps on what the memory bank holds and does.
     pub memory: MemoryLimits,
+    /// What becomes of values of the memory bank that look like secrets.
+    pub privacy: Privacy,
     /// How often counted reads of the memory bank are written.
     pub reads_flush: Duration,
     /// How often entries, records and lines of the audit are looked for whose time has come.
@@ -81,6 +87,7 @@ impl Default for Options {
             idempotent_message_ids: false,
             limits: Limits::default(),
             memory: MemoryLimits::default(),
+            privacy: Privacy::default(),
             reads_flush: Duration::from_secs(3),
             sweep_poll: Duration::from_secs(5),
             access: AccessOptions::default(),

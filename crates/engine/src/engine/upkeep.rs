@@ -107,6 +107,9 @@ pub(super) async fn rates_loop(engine: Arc<Inner>) {
             () = closed(&mut closing) => return,
         }
         engine.guard.share_rates(&engine.store, &engine.clock).await;
+        for tenant in engine.catalog.surface().list_changes().take() {
+            engine.changed(&tenant, crate::surface::LIST_URI);
+        }
     }
 }
 

@@ -81,6 +81,56 @@ fn class(rest: &mut std::str::Chars<'_>) -> Option<bool> {
     }
 }
 
+/// Whether a key fits a pattern, as the stores decide it.
+pub fn fits(pattern: &str, key: &str) -> bool {
+    let (pattern, key): (Vec<char>, Vec<char>) = (pattern.chars().collect(), key.chars().collect());
+    let (mut p, mut k, mut star) = (0, 0, None);
+    while k < key.len() {
+        if pattern.get(p) == Some(&'*') {
+            star = Some((p, k));
+            p += 1;
+            continue;
+        }
+        if let Some(next) = one_fits(&pattern, p, key[k]) {
+            (p, k) = (next, k + 1);
+            continue;
+        }
+        // The last star takes one more character.
+        let Some((at, taken)) = star else { return false };
+        star = Some((at, taken + 1));
+        (p, k) = (at + 1, taken + 1);
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// Where the pattern goes on if this character fits what stands there.
+fn one_fits(pattern: &[char], at: usize, c: char) -> Option<usize> {
+    match *pattern.get(at)? {
+        '?' => Some(at + 1),
+        '[' => {
+            let negated = matches!(pattern.get(at + 1), Some('!' | '^'));
+            let first = at + 1 + usize::from(negated);
+            // A bracket that stands first is one of the characters.
+            let end = first + 1 + pattern.get(first + 1..)?.iter().position(|c| *c == ']')?;
+            let (mut n, mut among) = (first, false);
+            while n < end {
+                match (pattern.get(n + 1), pattern.get(n + 2)) {
+                    (Some('-'), Some(last)) if n + 2 < end => {
+                        among |= (pattern[n]..=*last).contains(&c);
+                        n += 3;
+                    }
+                    _ => {
+                        among |= pattern[n] == c;
+                        n += 1;
+                    }
+                }
+            }
+            (among != negated).then_some(end + 1)
+        }
+        literal => (literal == c).then_some(at + 1),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +170,24 @@ mod tests {
             assert!(error.starts_with("pattern: ") && error.contains(word), "{pattern}: {error}");
         }
         assert!(Pattern::parse("********", &MemoryLimits::default()).is_ok());
+    }
+
+    #[test]
+    fn a_key_fits_or_does_not() {
+        for (pattern, fitting, other) in [
+            ("task:*:spec", "task:1:spec", "task:1:code"),
+            ("*", "", "\u{0}not used"),
+            ("a?c", "abc", "ac"),
+            ("[ab]x", "bx", "cx"),
+            ("[!ab]x", "cx", "ax"),
+            ("[a-c]*", "b-long", "d"),
+            ("a*b*c", "a1b2b3c", "a1c"),
+            ("[[]x", "[x", "x"),
+        ] {
+            assert!(fits(pattern, fitting), "{pattern} {fitting}");
+            assert!(pattern == "*" || !fits(pattern, other), "{pattern} {other}");
+        }
+        let long = "a".repeat(512);
+        assert!(!fits("*a*a*a*a*a*a*a*b", &long));
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Surface;
-use crate::access::{Action, Caller, Kind};
+use crate::access::{Action, Caller, HOME_TENANT, Kind};
 
 /// For how long a static resource may be kept.
 pub const STATIC_FRESH_MS: u64 = 30_000;
@@ -46,12 +46,30 @@ pub struct Described<'a> {
     pub policy: CachePolicy,
 }
 
+/// What can be done at all with a resource of that schema, by reading it and with the tools that are about it.
+fn actions_on(schema: &str) -> &'static [Action] {
+    match schema {
+        // It is submitted to, started and tested; batches are begun, paused and canceled.
+        "sparc-workflow" | "batchtools-queue" => &[Action::Read, Action::Write, Action::Execute],
+        "memory-keys" | "memory-data" | "batchtools-settings" | "a2a-task" => &[Action::Read, Action::Write],
+        _ => &[Action::Read],
+    }
+}
+
 impl Surface {
     /// The standard metadata of a resource, as this caller sees it.
     pub fn metadata(&self, caller: &Caller, uri: &str, described: &Described<'_>) -> Map<String, Value> {
         let Described { kind, name, schema, modified, policy } = *described;
-        let permissions: Vec<&str> =
-            caller.grants().actions(kind, name).into_iter().map(Action::name).collect();
+        let uri = super::normalized(&self.canonical(uri));
+        let permissions: Vec<&str> = actions_on(schema)
+            .iter()
+            .filter(|action| caller.may(**action, kind, name))
+            // The settings hold for all tenants.
+            .filter(|action| {
+                **action != Action::Write || schema != "batchtools-settings" || caller.tenant() == HOME_TENANT
+            })
+            .map(|action| action.name())
+            .collect();
         Map::from_iter([
             ("resourceId".to_owned(), json!(uri)),
             ("type".to_owned(), json!(kind.name())),

@@ -27,6 +27,18 @@ pub trait Template: Send + Sync + 'static {
     /// What the one of that address holds now. The variables are the request's arguments.
     async fn read(&self, uri: &str, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError>;
 
+    /// A page of those that there are and that the caller may read, after that cursor; and the cursor of the next page
+    /// where there may be more.
+    async fn list(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<ResourceProfile>, Option<String>), HandlerError> {
+        let _ = (caller, after, limit);
+        Ok((vec![], None))
+    }
+
     /// Values of a variable that begin with `typed`, as far as the caller may see them, best first. `known`
     /// are the other variables as far as they are chosen.
     async fn complete(
@@ -214,6 +226,32 @@ fn encode(out: &mut String, value: &str) {
     }
 }
 
+/// One spelling of an address: what need not be encoded is not, what has to be is, and a query is in order.
+pub fn normalized(uri: &str) -> String {
+    let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let mut out = format!("{}://", scheme.to_ascii_lowercase());
+    for (n, part) in path.split('/').enumerate() {
+        if n > 0 {
+            out.push('/');
+        }
+        encode(&mut out, &decode_lossy(part));
+    }
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode_lossy(name), decode_lossy(value))
+    };
+    let mut pairs: Vec<_> = query.split('&').filter(|one| !one.is_empty()).map(pair).collect();
+    pairs.sort();
+    for (n, (name, value)) in pairs.iter().enumerate() {
+        out.push(if n == 0 { '?' } else { '&' });
+        encode(&mut out, name);
+        out.push('=');
+        encode(&mut out, value);
+    }
+    out
+}
+
 /// The text of a percent-encoded one, as far as it is one.
 fn decode_lossy(text: &str) -> String {
     let (mut out, bytes) = (Vec::with_capacity(text.len()), text.as_bytes());
@@ -307,6 +345,17 @@ mod tests {
         let started = std::time::Instant::now();
         assert_eq!(matches("m://data/{ns}/{key}", &long), None);
         assert!(started.elapsed() < std::time::Duration::from_secs(1), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn one_thing_has_one_address() {
+        let one = "memory://data/ns/task%3A1%2Fx";
+        for spelled in [one, "memory://data/n%73/task:1%2fx", "MEMORY://data/ns/task%3a1%2Fx"] {
+            assert_eq!(normalized(spelled), one);
+        }
+        let search = "memory://search/n?limit=5&pattern=a%2A";
+        assert_eq!(normalized("memory://search/n?pattern=a*&limit=5"), search);
+        assert_eq!(normalized("batchtools://queue/status"), "batchtools://queue/status");
     }
 
     #[test]

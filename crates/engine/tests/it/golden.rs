@@ -121,8 +121,13 @@ fn every_event() -> Vec<Entry> {
     events.extend(State::ALL.map(|state| Event::Status(Status { state, message: None })));
     events.push(Event::Status(Status { state: State::Working, message: Some(full) }));
     events.extend([Event::Artifact(chunk), Event::Artifact(full_chunk)]);
-    events.push(Event::Progress(Progress { done: 0.1, total: None, text: None }));
-    events.push(Event::Progress(Progress { done: 3.0, total: Some(7.0), text: Some("three".into()) }));
+    events.push(Event::Progress(Progress { done: 0.1, total: None, text: None, data: None }));
+    events.push(Event::Progress(Progress {
+        done: 3.0,
+        total: Some(7.0),
+        text: Some("three".into()),
+        data: None,
+    }));
     events.extend(
         [
             Level::Debug,

@@ -91,7 +91,7 @@ fn what_was_said_about_a_state_becomes_history_when_it_is_left() {
 
 #[test]
 fn progress_is_of_a_state_and_not_of_the_history() {
-    let progress = Progress { done: 1.0, total: Some(4.0), text: Some("a quarter".into()) };
+    let progress = Progress { done: 1.0, total: Some(4.0), text: Some("a quarter".into()), data: None };
     let mut task = told([message("m-1", "go"), status(Working, None), Event::Progress(progress.clone())]);
     assert_eq!(task.progress, Some((3, progress)));
     assert_eq!((task.state, task.status_at), (Working, Timestamp(2)));
@@ -248,7 +248,12 @@ fn any_event() -> impl Strategy<Value = Event> {
             }
         ),
         (any::<f64>().prop_filter("progress is finite", |n| n.is_finite()), any::<Option<u8>>()).prop_map(
-            |(done, total)| Event::Progress(Progress { done, total: total.map(f64::from), text: None })
+            |(done, total)| Event::Progress(Progress {
+                done,
+                total: total.map(f64::from),
+                text: None,
+                data: None
+            })
         ),
         Just(Event::Log(LogLine { level: Level::Info, text: "line".into() })),
         (id.clone(), ask).prop_map(|(id, ask)| Event::Question(question(id, ask))),

@@ -92,6 +92,8 @@ impl Resource for BatchResource {
                 (value.map_err(|error| HandlerError::Internal(error.to_string()))?, known.changed_at)
             }
         };
+        // What was never changed is what it was when this server began.
+        let modified = modified.max(self.core.since.get().copied().unwrap_or_default());
         let about = About {
             kind: Kind::Batchtools,
             name: NAME,
@@ -109,6 +111,7 @@ impl BatchResource {
         let (totals, _, modified) = metrics::totals(&self.engine, caller.tenant()).await?;
         let (calibrations, _) = speedup::calibrations(&self.engine, caller.tenant()).await?;
         let enabled = self.core.settings().enabled;
+        let modified = modified.max(self.core.known().changed_at);
         Ok((totals.shown(enabled, &calibrations, self.engine.clock().now()), modified))
     }
 }

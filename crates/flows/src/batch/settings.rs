@@ -140,6 +140,9 @@ pub(crate) async fn change(
     for _ in 0..TRIES {
         let known = load(engine, usual).await?;
         let settings = known.settings.with(change).map_err(HandlerError::Invalid)?;
+        if settings == known.settings {
+            return Ok(known);
+        }
         let now = engine.clock().now();
         let write = RecordWrite {
             key: key(),

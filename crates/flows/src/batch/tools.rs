@@ -356,8 +356,8 @@ impl Desk {
             ));
         }
         let known = settings::change(&self.engine, &self.core.options.settings, &request.arguments).await?;
+        // Tells those who follow them here; other nodes find out by themselves.
         self.core.follow(&self.engine, &known);
-        self.engine.changed(request.caller.tenant(), SETTINGS_URI);
         let said = serde_json::to_value(&known.settings);
         let said = said.map_err(|error| HandlerError::Internal(error.to_string()))?;
         answered(said, format!("{} operations run at once.", known.settings.max_concurrency))

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use nuncio_engine::{
     Caller, Kind, Surface,
     clock::Timestamp,
-    memory::{DATA_TEMPLATE, KEYS_TEMPLATE, PageQuery, SEARCH_TEMPLATE, keys_page_uri},
+    memory::{DATA_TEMPLATE, KEYS_TEMPLATE, PageQuery, SEARCH_TEMPLATE, keys_page_uri, keys_uri},
     surface::{HandlerError, Request, ResourceContent, ResourceProfile, Said, Template},
 };
 use serde_json::Value;
@@ -53,6 +53,23 @@ impl Template for Keys {
         let next = last.map(|last| keys_page_uri(namespace, &query.prefix, &last.key, query.limit));
         let value = shapes::keys(namespace, &page.stats, &page.entries, next);
         Ok(self.0.content(&request.caller, uri, namespace, schemas::KEYS, page.stats.newest, &value))
+    }
+
+    /// The namespaces that hold something.
+    async fn list(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<ResourceProfile>, Option<String>), HandlerError> {
+        let memory = self.0.memory();
+        let limit = limit.min(memory.limits().keys_page);
+        let page = memory.namespaces(caller, "", after.unwrap_or_default(), limit).await?;
+        let shown = page.names.iter().map(|namespace| {
+            let about = format!("The keys of the namespace {namespace}.");
+            profile(&keys_uri(namespace), &format!("memory-{namespace}"), &about, CachePolicy::Dynamic)
+        });
+        Ok((shown.collect(), page.next))
     }
 
     async fn complete(&self, caller: &Caller, variable: &str, typed: &str, known: &Known) -> Vec<String> {

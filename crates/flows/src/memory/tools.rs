@@ -63,7 +63,13 @@ fn store_profile(limits: &MemoryLimits) -> ToolProfile {
         ("namespace", namespace(limits)),
         ("key", key(limits)),
         ("value", json!({ "description": "Any JSON value." })),
-        ("ttl?", json!({ "type": "integer", "minimum": 1, "maximum": longest, "description": "Seconds." })),
+        (
+            "ttl?",
+            json!({
+                "type": ["integer", "null"], "minimum": 1, "maximum": longest,
+                "description": "Seconds; null: until it is deleted.",
+            }),
+        ),
         ("expectedVersion?", version(0)),
     ]);
     let output = schemas::object(&[

@@ -152,18 +152,22 @@ impl Plan {
     /// Checks that there is somebody for everything.
     pub fn check(&self, roster: &Roster) -> Result<(), Problems> {
         let mut problems = Problems::default();
+        self.check_into(roster, &mut problems);
+        problems.none()
+    }
+
+    pub(super) fn check_into(&self, roster: &Roster, problems: &mut Problems) {
         for task in &self.tasks {
             let id = Some(task.id.as_str());
             let key = if matches!(task.by, Target::Agent(_)) { "agent" } else { "skill" };
-            roster.check(id, key, &task.by, &mut problems);
+            roster.check(id, key, &task.by, problems);
             for (n, target) in task.fallbacks.iter().enumerate() {
-                roster.check(id, &format!("fallbacks[{n}]"), target, &mut problems);
+                roster.check(id, &format!("fallbacks[{n}]"), target, problems);
             }
         }
         if let Synthesis::By(target, _) = &self.synthesis {
-            roster.check(None, "synthesis", target, &mut problems);
+            roster.check(None, "synthesis", target, problems);
         }
-        problems.none()
     }
 }
 

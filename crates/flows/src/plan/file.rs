@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::{PlanOptions, check::Problems};
+use super::{
+    PlanOptions,
+    check::{Problems, Roster},
+};
 
 /// A plan.
 #[derive(Debug, Clone, PartialEq)]
@@ -362,6 +365,11 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 impl Plan {
     /// Reads a file: JSON where it begins like JSON, else TOML.
     pub fn parse(text: &str, options: &PlanOptions) -> Result<Self, Problems> {
+        Self::parse_for(text, options, None)
+    }
+
+    /// The same, and whether there is somebody for everything: all that is wrong at once.
+    pub fn parse_for(text: &str, options: &PlanOptions, roster: Option<&Roster>) -> Result<Self, Problems> {
         if text.len() > options.plan_bytes {
             return Err(Problems::one(
                 "plan_bytes",
@@ -372,11 +380,16 @@ impl Plan {
             true => serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}")),
             false => toml::from_str(text).map_err(|error| format!("it is not TOML: {error}")),
         };
-        Self::read(&value.map_err(|why| Problems::one("file", why.trim_end()))?, options)
+        Self::read_for(&value.map_err(|why| Problems::one("file", why.trim_end()))?, options, roster)
     }
 
     /// Reads a plan that is a value already.
     pub fn read(value: &Value, options: &PlanOptions) -> Result<Self, Problems> {
+        Self::read_for(value, options, None)
+    }
+
+    /// The same, and whether there is somebody for everything: all that is wrong at once.
+    pub fn read_for(value: &Value, options: &PlanOptions, roster: Option<&Roster>) -> Result<Self, Problems> {
         let mut problems = Problems::default();
         let size = nuncio_engine::content::json_size(value);
         if size > options.plan_bytes {
@@ -414,6 +427,9 @@ impl Plan {
         let synthesis = reading.synthesis(members.get("synthesis"));
         let plan = Self { name, request, tasks, budget, synthesis };
         super::check::structure(&plan, options, &mut problems);
+        if let Some(roster) = roster {
+            plan.check_into(roster, &mut problems);
+        }
         problems.none().map(|()| plan)
     }
 

@@ -84,7 +84,9 @@ fn nobody(parts: &[Unfit]) -> String {
         let _ = write!(out, "\n- {:?} ({near})", part.part);
     }
     out.push_str(
-        "\nsay it in words of the agents' skills (agents_list names them), or write the plan by hand",
+        "\nrules only compare words: say it in words of the agents' cards (agents_list names them), write the plan by \
+         hand, or let a model make it, which a request in another language than the cards' needs (by: the name of an \
+         agent with a model)",
     );
     out
 }

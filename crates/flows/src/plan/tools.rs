@@ -152,8 +152,11 @@ impl Desk {
 
     async fn check(self, request: Request) -> Answer {
         self.allow(&request, Action::Read, "plan.check")?;
-        let plan = self.given(request.arguments.get("plan"));
-        let checked = plan.and_then(|plan| plan.check(&Roster::of(&self.engine)).map(|()| plan));
+        let (roster, options) = (Roster::of(&self.engine), &self.core.options);
+        let checked = match request.arguments.get("plan") {
+            Some(Value::String(file)) => Plan::parse_for(file, options, Some(&roster)),
+            other => Plan::read_for(other.unwrap_or(&Value::Null), options, Some(&roster)),
+        };
         match checked {
             Ok(plan) => {
                 let graph = Graph::of(&plan);

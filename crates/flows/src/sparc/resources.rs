@@ -144,6 +144,27 @@ impl Template for Shelved {
         self.shelf.read(self.family, uri, &request).await
     }
 
+    /// The workflows that there are; of the other families those that always exist are offered one by one.
+    async fn list(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<ResourceProfile>, Option<String>), HandlerError> {
+        if self.family != Family::Workflow {
+            return Ok((vec![], None));
+        }
+        let page = self.shelf.workflows.list(caller, "", after.unwrap_or_default(), limit).await;
+        let (found, next) = page.map_err(|error| error.of_resource(WORKFLOW))?;
+        let shown = found.iter().map(|stored| {
+            let workflow = &stored.workflow;
+            let name = format!("sparc-workflow-{}", workflow.context_id);
+            let about = format!("A SPARC workflow, at {}.", workflow.current);
+            profile(&workflow_uri(&workflow.context_id), &name, &about, CachePolicy::Dynamic)
+        });
+        Ok((shown.collect(), next))
+    }
+
     async fn complete(
         &self,
         caller: &Caller,

@@ -227,11 +227,13 @@ pub(super) fn worked() -> Value {
 
 /// What a run of the coordinator came to.
 pub(super) fn ran() -> Value {
-    object(json!({
+    let mut schema = object(json!({
         "contextId": text(),
         "uri": text(),
         "currentPhase": phase(),
         "done": yes_or_no(),
         "phases": list(object(json!({ "phase": phase(), "version": count(), "uri": text() }))),
-    }))
+    }));
+    schema["properties"]["batch"] = json!({ "type": "string", "description": "The batch that stored the artifacts (batchtoolsEnabled)." });
+    schema
 }

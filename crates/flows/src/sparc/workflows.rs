@@ -111,7 +111,10 @@ impl Workflows {
         let change = Workflow::start(&context_id, goal, batchtools_enabled, who.by(), key, now);
         let tenant = who.caller.tenant();
         match self.records.write(tenant, change, Expect::Absent, now).await? {
-            Some(stored) => Ok(stored),
+            Some(stored) => {
+                self.engine().list_changed(tenant);
+                Ok(stored)
+            }
             None => {
                 let stored = self.records.find(tenant, &context_id).await?;
                 let ours = |stored: &Stored| key.is_some_and(|key| stored.workflow.made_by(key).is_some());

@@ -5,6 +5,7 @@
 mod batch;
 mod memory;
 mod plan;
+mod published_figures;
 mod registry;
 mod registry_network;
 mod sparc;

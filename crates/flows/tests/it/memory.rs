@@ -4,6 +4,7 @@
 
 mod access;
 mod odd_names;
+mod privacy;
 mod resources;
 mod scale;
 mod search;
@@ -85,7 +86,7 @@ impl Bank {
         assert_eq!((content.uri.as_str(), content.media_type.as_deref()), (uri, Some("application/json")));
         let Body::Text(text) = content.body else { panic!("it is no text") };
         let (value, meta): (Value, _) = (serde_json::from_str(&text).unwrap(), content.meta.unwrap());
-        assert_eq!(meta["resourceId"], uri);
+        assert_eq!(meta["resourceId"], nuncio_engine::surface::normalized(uri));
         let url = meta["schema"].as_str().unwrap();
         let name = url.strip_prefix("http://here/schemas/").and_then(|name| name.strip_suffix(".json"));
         let schema = surface.schema(name.unwrap()).expect("the schema is published");

@@ -4,7 +4,7 @@ use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use nuncio::{
     AuthMode, Provider, TrustedProxy, UnknownProvider,
-    engine::{AuditLevel, Grants, Kind, guard::RateError, redact::Redactor},
+    engine::{AuditLevel, Grants, Kind, guard::RateError, memory::Privacy, redact::Redactor},
     flows::sparc::SparcModel,
 };
 
@@ -106,6 +106,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("audit-retention", Shape::Text, "DURATION", "How long lines of the audit are kept, or never to keep them for ever",
         |config| Some(config.engine.access.audit_retention.map_or("never".into(), duration::format)),
         |config, text| retention(text).map(|kept| config.engine.access.audit_retention = kept)),
+    row("privacy", Shape::Text, "MODE", "What becomes of values of the memory bank that look like secrets: encrypt (stored encrypted, read back by who may read the entry), mask (not stored), or off",
+        |config| Privacy::ALL.iter().find(|(mode, _)| *mode == config.engine.privacy).map(|(_, name)| (*name).into()),
+        |config, text| privacy(text).map(|mode| config.engine.privacy = mode)),
     row("redact", Shape::Lines, "REGEX", "Further shapes of secrets, which are kept out of logs, audit and previews: regular expressions",
         |config| Some(config.redact.join("\n")),
         |config, text| redact(text).map(|(patterns, redactor)| {
@@ -457,6 +460,11 @@ fn retention(text: &str) -> Result<Option<Duration>, String> {
 /// The lines of a text that say something.
 fn lines(text: &str) -> Vec<String> {
     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+fn privacy(text: &str) -> Result<Privacy, String> {
+    let found = Privacy::ALL.iter().find(|(_, name)| *name == text).map(|(mode, _)| *mode);
+    found.ok_or_else(|| format!("expected encrypt, mask or off, not {text:?}"))
 }
 
 fn redact(text: &str) -> Result<(Vec<String>, Arc<Redactor>), String> {

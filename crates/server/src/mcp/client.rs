@@ -21,6 +21,21 @@ pub(crate) struct Client {
     pub(super) session: Option<Arc<Session>>,
     /// The lowest level of log lines that this very request wants. Sessions have their own.
     pub(super) level: Option<Level>,
+    /// What it calls itself, where this very request says so. Sessions have their own.
+    pub(super) info: Option<String>,
+}
+
+/// The longest name of a client that is kept, in characters.
+const MAX_INFO: usize = 200;
+
+/// What a client calls itself: its name and version.
+pub(super) fn info_of(declared: &Value) -> Option<String> {
+    let name = declared["name"].as_str().filter(|name| !name.is_empty())?;
+    let said = match declared["version"].as_str() {
+        Some(version) => format!("{name}/{version}"),
+        None => name.to_owned(),
+    };
+    Some(said.chars().take(MAX_INFO).collect())
 }
 
 impl Client {
@@ -35,6 +50,11 @@ impl Client {
     /// The level of log lines that was asked for, in so many words.
     pub(super) fn asked_level(&self) -> Option<Level> {
         self.session.as_ref().map_or(self.level, |session| session.level())
+    }
+
+    /// What it calls itself.
+    pub(super) fn info(&self) -> Option<String> {
+        self.info.clone().or_else(|| self.session.as_ref().and_then(|session| session.state().client))
     }
 
     /// What it can be asked in a call that it waits for.
@@ -68,6 +88,7 @@ impl Client {
             None => return Err(missing("io.modelcontextprotocol/clientCapabilities")),
         }
         let (caller, capabilities) = (caller.clone(), meta.capabilities(version));
-        Ok(Ok(Self { version, caller, capabilities, session: None, level: meta.level }))
+        let info = meta.client_info.as_ref().and_then(info_of);
+        Ok(Ok(Self { version, caller, capabilities, session: None, level: meta.level, info }))
     }
 }

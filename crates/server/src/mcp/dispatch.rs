@@ -86,7 +86,7 @@ impl Mcp {
             "resources/read" => Box::pin(self.read_resource(client, &request)).await,
             "prompts/get" => Box::pin(self.get_prompt(client, &request)).await,
             "tools/list" => done(self.list_tools(client, id, &mcp::read(params)?)?),
-            "resources/list" => done(self.list_resources(client, id, &mcp::read(params)?)?),
+            "resources/list" => done(self.list_resources(client, id, &mcp::read(params)?).await?),
             "resources/templates/list" => done(self.list_templates(client, id, &mcp::read(params)?)?),
             "prompts/list" => done(self.list_prompts(client, id, &mcp::read(params)?)?),
             "completion/complete" => done(self.complete(client, id, mcp::read(params)?).await?),

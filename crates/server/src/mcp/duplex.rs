@@ -22,7 +22,7 @@ use tokio::{
 use super::{
     Mcp,
     batch::batch_size,
-    client::Client,
+    client::{Client, info_of},
     dispatch::{Answered, Request, Response, cancelled_id, null_id},
     session::Session,
 };
@@ -212,6 +212,7 @@ impl Duplex {
             capabilities,
             session: Some(session),
             level: None,
+            info: info_of(&params.client_info),
         };
         self.tell(self.mcp.initialized(version, id)).await;
         let mut listen = self.mcp.listen_in_session(&client);

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use super::{
     Mcp,
-    client::Client,
+    client::{Client, info_of},
     dispatch::{Answered, Request, Response, null_id},
     listen::ListenStream,
     mirror,
@@ -38,7 +38,7 @@ use crate::{
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
-    streams::{Place, STREAM_ID, type_of},
+    streams::{Place, STREAM_ID, params_of, type_of},
 };
 
 const ENDPOINT: &str = "/mcp";
@@ -159,6 +159,7 @@ impl Exchange<'_> {
         };
         mirror::check_arguments(self.mcp.engine.catalog(), self.headers, request)?;
         let place = self.app.place_for_stream(&self.caller)?;
+        let place = place.of_client(client.info());
         let request = Request { id, method: &request.method, params: request.params, meta };
         let answered = self.mcp.answer(&client, request).await;
         Ok(self.answer(answered, place, None))
@@ -185,6 +186,7 @@ impl Exchange<'_> {
             return Err(null_id());
         }
         let place = self.app.place_for_stream(&self.caller)?;
+        let place = place.of_client(client.info());
         let request = Request { id, method: &request.method, params: request.params, meta: meta? };
         let answered = self.mcp.answer(&client, request).await;
         Ok(self.answer(answered, place, client.session.as_ref().map(|session| session.id())))
@@ -193,7 +195,11 @@ impl Exchange<'_> {
     async fn initialize(&self, id: &Id, params: Initialize) -> Result<HttpResponse<Body>, Fault> {
         let version = Version::negotiate(&params.protocol_version);
         let capabilities = Capabilities::read(&params.capabilities, version);
-        let session = self.mcp.sessions.create(&self.caller, version, capabilities).await?;
+        let session = self
+            .mcp
+            .sessions
+            .create(&self.caller, version, capabilities, info_of(&params.client_info))
+            .await?;
         let mut response = self.respond(Response::result(self.mcp.initialized(version, id)));
         // Made of hexadecimal digits.
         if let Ok(value) = HeaderValue::from_str(session.id()) {
@@ -235,7 +241,7 @@ impl Exchange<'_> {
         }
         let capabilities = session.capabilities();
         let caller = self.caller.clone();
-        Ok(Client { version, caller, capabilities, session: Some(session), level: None })
+        Ok(Client { version, caller, capabilities, session: Some(session), level: None, info: None })
     }
 
     /// Opens the session's own stream, or goes on with one that was lost.
@@ -254,6 +260,7 @@ impl Exchange<'_> {
             return Err(Fault::request("the stream is text/event-stream: accept it").status(406));
         }
         let place = self.app.place_for_stream(&self.caller)?;
+        let place = place.of_client(client.info());
         let session = client.session.as_ref().map(|session| session.id().to_owned());
         let answered = match self.header("last-event-id").filter(|id| !id.is_empty()) {
             Some(cursors) if cursors.contains(',') => {
@@ -314,7 +321,8 @@ impl Exchange<'_> {
                     let frame = frame?;
                     if !frame.is_hint() {
                         let (task, seq) = frame.place();
-                        live.told(type_of(&frame.data), task.as_ref(), seq);
+                        let data = params_of(&frame.data);
+                        live.told_with(type_of(&frame.data), task.as_ref(), seq, &data);
                     }
                     written(&frame).into()
                 }

@@ -13,7 +13,7 @@ use std::{
 use nuncio_engine::{
     Action, Event, Next,
     event::{Batch, Entry},
-    surface::{Change, access_of},
+    surface::{Change, LIST_URI, access_of},
 };
 use nuncio_wire::{
     a2a::Ids,
@@ -277,6 +277,13 @@ impl Listener {
             Change::Tools if wanted.tools_list_changed => "notifications/tools/list_changed",
             Change::Prompts if wanted.prompts_list_changed => "notifications/prompts/list_changed",
             Change::Resources if wanted.resources_list_changed => "notifications/resources/list_changed",
+            Change::Updated(updated) if &*updated.uri == LIST_URI => {
+                if !wanted.resources_list_changed || !updated.concerns(self.client.caller.tenant(), LIST_URI)
+                {
+                    return Ok(());
+                }
+                "notifications/resources/list_changed"
+            }
             Change::Updated(updated) => {
                 let (tenant, surface) = (self.client.caller.tenant(), self.mcp.surface());
                 for uri in self.followed.keys() {

@@ -1,6 +1,12 @@
-//! What is offered, in pages: tools, resources, prompts; and what may be filled in.
+//! What is offered, in pages: tools, resources, prompts; and what may be filled in. A list has what the caller may use,
+//! so it is the caller's own. Resources come from the current state: those that always exist, then the caller's
+//! workflows, namespaces and tasks, family by family.
 
-use nuncio_engine::surface::{PromptProfile, ResourceProfile};
+use nuncio_engine::{
+    Action, Caller, Kind, List,
+    access::TASKS,
+    surface::{HandlerError, PromptProfile, ResourceProfile, access_of},
+};
 use nuncio_wire::{
     jsonrpc::Id,
     mcp::{
@@ -20,33 +26,141 @@ impl Mcp {
         let version = client.version;
         let (agents, tools) = (self.engine.catalog(), self.surface().tools());
         let mut all: Vec<(String, Vec<u8>)> = vec![];
-        for tool in &tools {
+        for tool in tools.iter().filter(|tool| may_use(&client.caller, &tool.profile.name)) {
             all.push((tool.profile.name.clone(), written(|out| write_tool(out, version, &tool.profile))));
         }
-        for agent in agents.iter().filter(|agent| self.surface().tool(&agent.profile.name).is_none()) {
+        let may_call = |name: &str| client.caller.may(Action::Execute, Kind::A2a, name);
+        let offered = |name: &str| self.surface().tool(name).is_none() && may_call(name);
+        for agent in agents.iter().filter(|agent| offered(&agent.profile.name)) {
             let name = agent.profile.name.clone();
             all.push((name, written(|out| write_tool_of(out, version, &agent.profile))));
         }
         self.page(client, id, "tools", all, page)
     }
 
-    pub(super) fn list_resources(&self, client: &Client, id: &Id, page: &Page) -> Result<Vec<u8>, Fault> {
-        let version = client.version;
-        let write = |profile: &ResourceProfile| {
-            (profile.uri.clone(), written(|out| write_resource(out, version, profile)))
+    /// First what always exists, by address; then what there is of each family, in the family's own order. A cursor
+    /// names the family, and where in it the page before ended.
+    pub(super) async fn list_resources(
+        &self,
+        client: &Client,
+        id: &Id,
+        page: &Page,
+    ) -> Result<Vec<u8>, Fault> {
+        let size = self.options.page_size.max(1);
+        let (mut family, mut within) = match page.cursor.as_deref() {
+            None => (0, None),
+            Some(cursor) => read_cursor(cursor)?,
         };
-        let all = self.surface().resources().iter().map(|resource| write(&resource.profile)).collect();
-        self.page(client, id, "resources", all, page)
+        let (mut shown, families) = (vec![], self.surface().templates());
+        loop {
+            let room = size - shown.len();
+            let (some, next) = match family {
+                0 => self.fixed_resources(&client.caller, within.as_deref(), room),
+                n if n <= families.len() => {
+                    let handler = &families[n - 1].handler;
+                    match handler.list(&client.caller, within.as_deref(), room).await {
+                        Ok(some) => some,
+                        // What the caller may not read is not there.
+                        Err(HandlerError::Forbidden(_) | HandlerError::NotOperator(_)) => (vec![], None),
+                        Err(error) => return Err(self.fault_of(client, error)),
+                    }
+                }
+                _ => self.tasks(&client.caller, within.as_deref(), room).await?,
+            };
+            shown.extend(some);
+            within = next;
+            if within.is_none() {
+                family += 1;
+            }
+            if family > families.len() + 1 {
+                break;
+            }
+            if shown.len() >= size {
+                break;
+            }
+        }
+        let more = family <= families.len() + 1;
+        let next = more.then(|| match (family, &within) {
+            (0, Some(after)) => format!("after:{after}"),
+            (family, within) => format!("in:{family}:{}", within.as_deref().unwrap_or_default()),
+        });
+        let version = client.version;
+        Ok(self.result(version, id, |result| {
+            result.array("resources", &shown, |out, profile| write_resource(out, version, profile));
+            result.optional("nextCursor", next.as_ref());
+            if version.is_stateless() {
+                self.cache_hints(result, 0, "private");
+            }
+        }))
+    }
+
+    /// Those that always exist, with their aliases, as far as the caller may read them.
+    fn fixed_resources(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+        limit: usize,
+    ) -> (Vec<ResourceProfile>, Option<String>) {
+        let offered = self.surface().resources();
+        let readable = offered.iter().filter(|resource| may_read(caller, &resource.profile.uri));
+        let mut all: Vec<ResourceProfile> =
+            readable.flat_map(|resource| self.with_aliases(&resource.profile)).collect();
+        all.sort_by(|a, b| a.uri.cmp(&b.uri));
+        all.retain(|profile| after.is_none_or(|after| profile.uri.as_str() > after));
+        let next = all.get(limit.saturating_sub(1)).filter(|_| all.len() > limit);
+        let next = next.map(|last| last.uri.clone());
+        all.truncate(limit);
+        (all, next)
+    }
+
+    fn with_aliases(&self, profile: &ResourceProfile) -> Vec<ResourceProfile> {
+        let alias = |uri: String| {
+            let meant = format!("The same as {}.", profile.uri);
+            ResourceProfile { uri, description: Some(meant), ..profile.clone() }
+        };
+        let aliases = self.surface().aliases_of(&profile.uri);
+        std::iter::once(profile.clone()).chain(aliases.into_iter().map(alias)).collect()
+    }
+
+    /// The caller's tasks, batches among them, newest status first.
+    async fn tasks(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<ResourceProfile>, Option<String>), Fault> {
+        if !caller.may(Action::Read, Kind::A2a, TASKS) {
+            return Ok((vec![], None));
+        }
+        let query = List {
+            page_size: limit.min(nuncio_engine::commands::list::MAX_PAGE),
+            page_token: after.map(str::to_owned),
+            ..List::default()
+        };
+        let listed = self.engine.list_rows(caller, query).await?;
+        let profiles = listed.rows.iter().map(|row| {
+            let id = row.client_id.clone().unwrap_or_else(|| row.id.to_string());
+            let what = if row.agent == "batch" { "batch" } else { "task" };
+            ResourceProfile::new(task_resource::task_uri(&id), format!("{what}-{id}"))
+                .described(format!("A {what} of {}, {}.", row.agent, row.state.name()))
+                .media_type("application/json")
+        });
+        Ok((profiles.collect(), listed.next_page_token))
     }
 
     pub(super) fn list_templates(&self, client: &Client, id: &Id, page: &Page) -> Result<Vec<u8>, Fault> {
         let version = client.version;
-        let write = |profile: &ResourceProfile| {
-            (profile.uri.clone(), written(|out| write_template(out, version, profile)))
+        let write = |profile: ResourceProfile| {
+            (profile.uri.clone(), written(|out| write_template(out, version, &profile)))
         };
         let offered = self.surface().templates();
-        let all = offered.iter().map(|template| write(&template.profile));
-        let all = all.chain([write(&task_resource::template())]).collect();
+        let families = offered.iter().map(|template| template.profile.clone());
+        let all = families
+            .chain([task_resource::template()])
+            .filter(|family| may_read_some(&client.caller, &family.uri))
+            .flat_map(|family| self.with_aliases(&family))
+            .map(write)
+            .collect();
         self.page(client, id, "resourceTemplates", all, page)
     }
 
@@ -85,7 +199,7 @@ impl Mcp {
             result.array(key, shown, |out, (_, json)| out.extend_from_slice(json));
             result.optional("nextCursor", next.as_ref());
             if client.version.is_stateless() {
-                self.cache_hints(result, self.options.list_ttl.as_millis() as u64, "public");
+                self.cache_hints(result, self.options.list_ttl.as_millis() as u64, "private");
             }
         }))
     }
@@ -99,12 +213,13 @@ impl Mcp {
                 let prompt = prompt.ok_or_else(|| Fault::params(format!("there is no prompt {name:?}")))?;
                 prompt.handler.complete(caller, argument, typed, &known).await
             }
-            CompleteRef::Resource { uri } if *uri == task_resource::TEMPLATE => {
+            CompleteRef::Resource { uri } if self.surface().canonical(uri) == task_resource::TEMPLATE => {
                 self.complete_task(client, typed).await?
             }
             CompleteRef::Resource { uri } => {
                 let templates = self.surface().templates();
-                let template = templates.iter().find(|template| template.profile.uri == *uri);
+                let meant = self.surface().canonical(uri);
+                let template = templates.iter().find(|template| template.profile.uri == meant);
                 let template = template
                     .ok_or_else(|| Fault::params(format!("there is no resource template {uri:?}")))?;
                 template.handler.complete(caller, argument, typed, &known).await
@@ -122,8 +237,94 @@ impl Mcp {
     }
 }
 
+/// A cursor of `resources/list`: the family, and where in it the page before ended.
+fn read_cursor(cursor: &str) -> Result<(usize, Option<String>), Fault> {
+    if let Some(after) = cursor.strip_prefix("after:") {
+        return Ok((0, Some(after.to_owned())));
+    }
+    let read = cursor.strip_prefix("in:").and_then(|rest| rest.split_once(':'));
+    let read = read.and_then(|(family, within)| Some((family.parse().ok()?, within)));
+    let (family, within) = read.ok_or_else(|| Fault::params("cursor: not one that this server gave"))?;
+    Ok((family, (!within.is_empty()).then(|| within.to_owned())))
+}
+
+/// Whether the caller may read what stands at that address.
+fn may_read(caller: &Caller, uri: &str) -> bool {
+    match access_of(uri) {
+        Some((kind, name)) => caller.may(Action::Read, kind, &name),
+        None if uri.starts_with("sparc://") => caller.grants().allow_some(Action::Read, Kind::Sparc),
+        None => true,
+    }
+}
+
+/// Whether the caller may read anything of that family.
+fn may_read_some(caller: &Caller, template: &str) -> bool {
+    match access_of(template) {
+        // The name is a variable, or one that all of the family have.
+        Some((kind, name)) if !name.starts_with('{') => caller.may(Action::Read, kind, &name),
+        Some((kind, _)) => caller.grants().allow_some(Action::Read, kind),
+        None if template.starts_with("sparc://") => caller.grants().allow_some(Action::Read, Kind::Sparc),
+        None => true,
+    }
+}
+
+/// Whether the caller may use a tool for anything. Tools that are not of this server's own are everybody's.
+fn may_use(caller: &Caller, tool: &str) -> bool {
+    let some = |action, kind| caller.grants().allow_some(action, kind);
+    match tool {
+        "memory_get" | "memory_list" | "memory_search" | "memory_export" => some(Action::Read, Kind::Memory),
+        "memory_store" | "memory_delete" | "memory_clear" | "memory_import" => {
+            some(Action::Write, Kind::Memory)
+        }
+        "batch_status" | "batch_list" => some(Action::Read, Kind::Batchtools),
+        "batch_submit" | "batch_retry" => some(Action::Execute, Kind::Batchtools),
+        "batch_cancel" | "batch_pause" | "batch_resume" | "batch_configure" => {
+            some(Action::Write, Kind::Batchtools)
+        }
+        "task_get" | "task_list" | "task_events" => caller.may(Action::Read, Kind::A2a, TASKS),
+        "task_cancel" => caller.may(Action::Write, Kind::A2a, TASKS),
+        "task_send" => some(Action::Execute, Kind::A2a),
+        "a2a_streams" => caller.may(Action::Read, Kind::A2a, "streams"),
+        "agents_list" | "agents_probe" => caller.may(Action::Read, Kind::A2a, "registry"),
+        name if name.starts_with("sparc_") => Action::ALL.into_iter().any(|action| some(action, Kind::Sparc)),
+        _ => true,
+    }
+}
+
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     write(&mut out);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use nuncio_engine::Grants;
+
+    use super::*;
+
+    #[test]
+    fn a_list_has_what_the_caller_may_use() {
+        let caller = |scopes: &str| {
+            Caller::named("ada").limited_to(Grants::parse(scopes).unwrap_or_else(|why| panic!("{why}")))
+        };
+        let ada = caller("read:memory:team-* execute:a2a:echo");
+        for (tool, may) in [
+            ("memory_get", true),
+            ("memory_store", false),
+            ("batch_submit", false),
+            ("sparc_start", false),
+            ("task_send", true),
+            ("task_get", false),
+            ("greet", true),
+        ] {
+            assert_eq!(may_use(&ada, tool), may, "{tool}");
+        }
+        assert!(may_read_some(&ada, "memory://data/{namespace}/{key}"));
+        assert!(!may_read_some(&ada, "sparc://workflow/{contextId}"));
+        assert!(!may_read_some(&ada, "a2a://tasks/{taskId}"));
+        assert!(!may_read(&ada, "batchtools://queue/status"));
+        assert!(!may_read(&ada, "sparc://phase/completion/template"));
+        assert!(may_read(&Caller::local(), "batchtools://queue/status"));
+    }
 }

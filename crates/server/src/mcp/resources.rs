@@ -44,7 +44,7 @@ impl Mcp {
                 Err(Error::NoSuchTask(_)) => return Err(Fault::no_resource(version, &asked)),
                 task => task?,
             };
-            let contents = [task_resource::content(&self.engine, &client.caller, &asked, &task)];
+            let contents = [task_resource::content(&self.engine, &client.caller, &asked, &task).await?];
             let body = self.result(version, &request.id, |result| {
                 mcp::write_contents(result, &contents);
                 if version.is_stateless() {
@@ -109,11 +109,10 @@ impl Mcp {
         Response::result(self.result(client.version, id, |result| {
             mcp::write_contents(result, contents);
             if client.version.is_stateless() {
-                self.cache_hints(
-                    result,
-                    fresh.unwrap_or(0),
-                    if fresh.is_some() { "public" } else { "private" },
-                );
+                // What is fixed is so for those who may read it.
+                let open = contents.iter().all(|content| is_everybodys(&content.uri));
+                let scope = if fresh.is_some() && open { "public" } else { "private" };
+                self.cache_hints(result, fresh.unwrap_or(0), scope);
             }
         }))
     }
@@ -223,4 +222,9 @@ impl Mcp {
         let ids = listed.ids.iter().map(ToString::to_string);
         Ok(ids.filter(|id| id.starts_with(typed)).collect())
     }
+}
+
+/// Whether a resource can be read without any grant.
+fn is_everybodys(uri: &str) -> bool {
+    access_of(uri).is_none() && !uri.starts_with("sparc://") && !uri.starts_with("mcp://")
 }

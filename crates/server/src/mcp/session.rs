@@ -105,6 +105,9 @@ pub(super) struct State {
     /// The resources that it follows; a task's with the event up to which it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) subscriptions: BTreeMap<String, u64>,
+    /// What the client calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) client: Option<String>,
 }
 
 /// A session as it is stored. Fields are only ever added.
@@ -287,14 +290,15 @@ impl Sessions {
         caller: &Caller,
         version: Version,
         capabilities: Capabilities,
+        client: Option<String>,
     ) -> Result<Session, Fault> {
-        let id = new_id(&self.engine);
-        let session = Session::of(id, caller.owner().to_owned(), version, capabilities, State::default(), 1);
+        let (id, state) = (new_id(&self.engine), State { client, ..State::default() });
+        let session = Session::of(id, caller.owner().to_owned(), version, capabilities, state.clone(), 1);
         let now = self.engine.clock().now();
         let stored = store::Session {
             id: session.id.clone(),
             owner: session.owner.clone(),
-            body: session.body(&State::default()).into(),
+            body: session.body(&state).into(),
             version: 1,
             used_at: now.before(self.idle.saturating_sub(UNUSED)),
         };

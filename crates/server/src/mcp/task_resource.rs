@@ -2,8 +2,9 @@
 //! resource's own shape, with what the flows know of it.
 
 use nuncio_engine::{
-    Caller, Engine, Kind, Task,
+    Caller, Engine, Error, Kind, Task,
     access::TASKS,
+    store::TaskKey,
     surface::{CachePolicy, Described, ResourceContent, ResourceProfile, Surface},
 };
 use nuncio_wire::{a2a::write_task_resource, timestamp};
@@ -17,6 +18,12 @@ const SCHEMA: &str = "a2a-task";
 
 /// The agents whose input may name a phase of a workflow.
 const SPARC_AGENTS: [&str; 4] = ["researcher", "coder", "analyst", "coordinator"];
+/// The one of them that goes through all phases.
+const COORDINATOR: &str = "coordinator";
+/// The phases of a workflow.
+const PHASES: [&str; 5] = ["specification", "pseudocode", "architecture", "refinement", "completion"];
+/// The artifact that tells what a batch came to.
+const RESULT: &str = "result";
 /// The agent whose tasks are batches.
 const BATCH_AGENT: &str = "batch";
 
@@ -40,24 +47,43 @@ pub(super) fn task_of(uri: &str) -> Option<&str> {
 }
 
 /// What the resource holds, under the address by which it was asked for.
-pub(super) fn content(engine: &Engine, caller: &Caller, uri: &str, task: &Task) -> ResourceContent {
+pub(super) async fn content(
+    engine: &Engine,
+    caller: &Caller,
+    uri: &str,
+    task: &Task,
+) -> Result<ResourceContent, Error> {
+    let optimized = was_batched(engine, task).await?;
     let mut json = Vec::with_capacity(1024);
     write_task_resource(&mut json, task, |metadata| {
         metadata.value("sparcPhase", &sparc_phase(task));
-        metadata.value("batchtoolsOptimized", &is_batch(task));
+        metadata.value("batchtoolsOptimized", &optimized);
         metadata.value("agentType", &task.origin.agent);
     });
     let policy = if task.state.is_terminal() { CachePolicy::Dynamic } else { CachePolicy::Realtime };
-    let modified = timestamp::format(task.status_at);
+    let modified = timestamp::format(task.modified_at());
     let described = Described { kind: Kind::A2a, name: TASKS, schema: SCHEMA, modified: &modified, policy };
-    let meta = Some(engine.catalog().surface().metadata(caller, uri, &described));
+    // However it was spelled: one task, one id.
+    let id = task_uri(&task.origin.public_id());
+    let meta = Some(engine.catalog().surface().metadata(caller, &id, &described));
     let content = ResourceContent::text(uri, "application/json", String::from_utf8_lossy(&json));
-    ResourceContent { meta, ..content }
+    Ok(ResourceContent { meta, ..content })
 }
 
-/// The phase of a workflow that the task is about: by its attributes, or by what a SPARC agent was asked.
+/// The phase of a workflow that the task is about: the one that a coordinator is at, what a SPARC agent was asked, or
+/// what the task's attributes say.
 fn sparc_phase(task: &Task) -> Option<&str> {
     let said = attribute(task, "sparcPhase").and_then(Value::as_str);
+    if task.origin.agent == COORDINATOR {
+        let at = task.progress.as_ref().and_then(|(_, progress)| progress.data.as_ref());
+        let at = at.and_then(|data| data["phase"].as_str());
+        // Its last progress is gone when it has ended; the last phase that it showed a result of is known.
+        let shown = || {
+            let names = task.artifacts.iter().rev().filter_map(|artifact| artifact.id.split('-').next());
+            names.into_iter().find_map(|name| PHASES.into_iter().find(|phase| *phase == name))
+        };
+        return at.or_else(shown).or(said);
+    }
     let asked = || {
         let input = task.history.first().and_then(|message| message.data())?;
         input.get("phase").and_then(Value::as_str)
@@ -65,9 +91,17 @@ fn sparc_phase(task: &Task) -> Option<&str> {
     said.or_else(|| SPARC_AGENTS.contains(&&*task.origin.agent).then(asked).flatten())
 }
 
-fn is_batch(task: &Task) -> bool {
-    let said = attribute(task, "batchtoolsOptimized").and_then(Value::as_bool);
-    said.unwrap_or(task.origin.agent == BATCH_AGENT)
+/// Whether the task was worked on by the batch engine: it is a batch that was taken, or an operation of one. What its
+/// caller says of it does not count.
+async fn was_batched(engine: &Engine, task: &Task) -> Result<bool, Error> {
+    if task.origin.agent == BATCH_AGENT {
+        let worked = task.progress.is_some() || task.artifacts.iter().any(|artifact| artifact.id == RESULT);
+        return Ok(worked);
+    }
+    let row = engine.store().row(&TaskKey::Id(task.origin.id)).await?;
+    let Some(parent) = row.and_then(|row| row.parent) else { return Ok(false) };
+    let parent = engine.store().row(&TaskKey::Id(parent)).await?;
+    Ok(parent.is_some_and(|parent| parent.agent == BATCH_AGENT))
 }
 
 fn attribute<'a>(task: &'a Task, name: &str) -> Option<&'a Value> {

@@ -119,7 +119,9 @@ impl Entry {
                 json!({
                     "type": told.kind,
                     "timestamp": iso(told.at),
-                    "data": { "taskId": told.task, "seq": told.seq, "kind": self.kind },
+                    "data": {
+                        "taskId": told.task, "seq": told.seq, "kind": self.kind, "event": told.data,
+                    },
                 })
             })
             .collect();
@@ -151,7 +153,7 @@ fn schema() -> Value {
             "connectionId": { "type": "string" },
             "status": { "const": "active" },
             "events": {
-                "description": "The last events, oldest first. Their content is for the reader of the stream alone.",
+                "description": "The last events, oldest first.",
                 "type": "array",
                 "maxItems": MAX_REMEMBERED,
                 "items": {
@@ -165,8 +167,12 @@ fn schema() -> Value {
                                 "taskId": { "type": ["string", "null"] },
                                 "seq": { "type": ["integer", "null"] },
                                 "kind": { "enum": ["a2a", "mcp-call", "mcp-listen", "mcp-batch", "mcp-sse"] },
+                                "event": {
+                                    "type": ["object", "null"],
+                                    "description": "What it says, in short; null where that is long.",
+                                },
                             },
-                            "required": ["taskId", "seq", "kind"],
+                            "required": ["taskId", "seq", "kind", "event"],
                             "additionalProperties": false,
                         },
                     },

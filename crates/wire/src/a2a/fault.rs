@@ -152,7 +152,7 @@ impl Dialect {
     pub fn fault(self, error: &Error) -> Fault {
         let problem = match error {
             // A config that is not there is, by the specification, a task that is not there.
-            Error::NoSuchTask(_) | Error::NoSuchWebhook(_) => Problem::TaskNotFound,
+            Error::NoSuchTask(_) | Error::NoSuchWebhook(_) | Error::NoWebhooks(_) => Problem::TaskNotFound,
             Error::NoSuchAgent(_) => Problem::InvalidRequest,
             Error::Ended(_) => Problem::TaskEnded,
             Error::NotCancelable(_) => Problem::TaskNotCancelable,

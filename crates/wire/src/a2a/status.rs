@@ -103,6 +103,9 @@ pub(super) fn progress_message(progress: &Progress, task: &str, seq: u64) -> Mes
     if let Some(total) = progress.total {
         figures.insert("total".to_owned(), figure(total));
     }
+    if let Some(data) = &progress.data {
+        figures.insert("event".to_owned(), data.clone());
+    }
     let text = progress.text.as_ref().map(Part::text);
     let parts = text.into_iter().chain([Part::data(Value::Object(figures))]).collect();
     Message::of(format!("{task}-{seq}"), Role::Agent, parts)

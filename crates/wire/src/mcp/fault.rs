@@ -145,6 +145,7 @@ impl From<&Error> for Fault {
             | Error::StreamingUnsupported
             | Error::PushUnsupported
             | Error::NoSuchWebhook(_)
+            | Error::NoWebhooks(_)
             | Error::KeyReused
             | Error::NotAsked(_)
             | Error::UnknownCursor { .. }

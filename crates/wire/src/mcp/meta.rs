@@ -44,6 +44,8 @@ pub struct Meta {
     pub version: Option<String>,
     /// What the client can do, as declared with this very request.
     pub capabilities: Option<Value>,
+    /// What the client calls itself, as declared with this very request.
+    pub client_info: Option<Value>,
     /// The lowest level of log lines that are wanted with this very request.
     pub level: Option<Level>,
     /// W3C trace context.
@@ -69,6 +71,8 @@ struct Members<'a> {
     version: Option<String>,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities", default)]
     capabilities: Option<Value>,
+    #[serde(rename = "io.modelcontextprotocol/clientInfo", default)]
+    client_info: Option<Value>,
     #[serde(rename = "io.modelcontextprotocol/logLevel", default)]
     level: Option<String>,
     #[serde(default)]
@@ -101,6 +105,7 @@ pub fn meta_of(params: Option<&RawValue>) -> Result<Meta, Fault> {
         progress,
         version: members.version,
         capabilities: members.capabilities,
+        client_info: members.client_info,
         level,
         trace: members.traceparent,
         background: members.background.unwrap_or(false),

@@ -286,7 +286,7 @@ fn answers_are_told_by_their_shape() {
 #[test]
 fn notifications_carry_the_token_as_it_came() {
     let token = Token::from_json("\"p\\u0041\"").unwrap();
-    let progress = Progress { done: 25.0, total: Some(100.5), text: Some("on".into()) };
+    let progress = Progress { done: 25.0, total: Some(100.5), text: Some("on".into()), data: None };
     let mut out = vec![];
     write_progress(&mut out, &token, &progress, None);
     assert_eq!(

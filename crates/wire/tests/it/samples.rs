@@ -80,9 +80,17 @@ pub(crate) fn events() -> Vec<(&'static str, Entry)> {
         ("working", status(State::Working, None)),
         (
             "progress",
-            Event::Progress(Progress { done: 1.0, total: Some(4.0), text: Some("searching".to_owned()) }),
+            Event::Progress(Progress {
+                done: 1.0,
+                total: Some(4.0),
+                text: Some("searching".to_owned()),
+                data: None,
+            }),
         ),
-        ("progress without words", Event::Progress(Progress { done: 0.5, total: None, text: None })),
+        (
+            "progress without words",
+            Event::Progress(Progress { done: 0.5, total: None, text: None, data: None }),
+        ),
         ("log", Event::Log(LogLine { level: Level::Info, text: "GET /flights".to_owned() })),
         ("artifact", chunk("Monday: ", false)),
         ("artifact, appended and last", chunk("Lisbon", true)),

@@ -118,6 +118,7 @@ fn progress() -> impl Strategy<Value = Progress> {
         done,
         total,
         text,
+        data: None,
     })
 }
 

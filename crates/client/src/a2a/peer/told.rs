@@ -172,6 +172,7 @@ impl Told {
             done,
             total: message.data().and_then(|data| data["total"].as_f64()),
             text: (!text.is_empty()).then_some(text),
+            data: message.data().and_then(|data| data.get("event")).cloned(),
         }))
     }
 }

@@ -302,7 +302,7 @@ impl Conversation {
             "notifications/progress" if params["progressToken"] == *self.token => {
                 let done = params["progress"].as_f64().unwrap_or_default();
                 let text = params["message"].as_str().map(str::to_owned);
-                let progress = Progress { done, total: params["total"].as_f64(), text };
+                let progress = Progress { done, total: params["total"].as_f64(), text, data: None };
                 self.outbox.push_back(Happened::Progress(progress));
             }
             "notifications/message" => {

@@ -22,6 +22,9 @@ static SPLITS: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(&format!(r"(?i)(?:[,;]\s*(?:and\s+)?|\s+)({THEN})\b[\s,:]*")).ok());
 static EACH: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?i)\bfor each of\s+([^:.;]+?)(?:\s*[:;]\s*(.+))?$").ok());
+/// The list first: it ends with "and" and one more, and a comma.
+static EACH_FIRST: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?i)^for each of\s+(.+?\s+and\s+[^,:;]+?)\s*[,:;]\s*(.+)$").ok());
 static ALL: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?i)^(?:finally|lastly|at the end|in the end)$").ok());
 static BACK: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -137,8 +140,12 @@ fn place_of(word: &str) -> Place {
     }
 }
 
-/// "… for each of A, B and C": one clause for each.
+/// "… for each of A, B and C", or "for each of A, B and C, …": one clause for each.
 fn each(clause: &str) -> Vec<String> {
+    if let Some(found) = EACH_FIRST.as_ref().and_then(|each| each.captures(clause)) {
+        let (items, what) = (list(&found[1]), found[2].trim());
+        return items.into_iter().map(|item| format!("{what} for {item}")).collect();
+    }
     let Some(found) = EACH.as_ref().and_then(|each| each.captures(clause)) else {
         return vec![clause.to_owned()];
     };
@@ -220,6 +227,14 @@ mod tests {
                 ("Research hotels for Bern", &[]),
                 ("book a trip", &[0, 1, 2]),
             ],
+        );
+        check(
+            "For each of Lisbon, Rome and Oslo, book a trip",
+            &[("book a trip for Lisbon", &[]), ("book a trip for Rome", &[]), ("book a trip for Oslo", &[])],
+        );
+        check(
+            "For each of Rome, and Oslo: book a trip. Finally research Bern",
+            &[("book a trip for Rome", &[]), ("book a trip for Oslo", &[]), ("research Bern", &[0, 1])],
         );
         check(
             "Research Rome. Book a trip by the findings.",

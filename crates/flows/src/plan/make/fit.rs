@@ -20,6 +20,11 @@ const STOP: &[&str] = &[
     "one", "or", "our", "out", "please", "so", "some", "than", "that", "the", "their", "them", "then",
     "there", "these", "they", "this", "to", "up", "us", "was", "we", "were", "what", "when", "where",
     "which", "who", "will", "with", "would", "you", "your",
+    // The same in Portuguese, Spanish, French, German, Italian and Romanian, as far as they are no words of English.
+    "uma", "um", "para", "por", "com", "que", "os", "as", "dos", "das", "el", "la", "los", "las", "una", "un",
+    "con", "del", "le", "les", "des", "une", "pour", "avec", "et", "der", "die", "das", "und", "ein", "eine",
+    "einen", "mit", "von", "zu", "für", "nach", "il", "lo", "gli", "per", "della", "și", "pentru", "cu",
+    "din",
 ];
 
 /// How well a skill fits.

@@ -23,6 +23,10 @@ use crate::sparc::{
 
 /// How long it may work on one workflow: it waits for its children, which may wait for people.
 const TIME_LIMIT: Duration = Duration::from_secs(90 * 24 * 3600);
+/// The namespace that artifacts go to by a batch.
+const MEMORY: &str = "sparc-workflow";
+/// The agent behind every batch.
+const BATCH: &str = crate::batch::AGENT;
 /// How many phases one run works on, over all visits.
 const MAX_VISITS: usize = 100;
 
@@ -37,6 +41,8 @@ struct Look {
     current: Phase,
     done: bool,
     passed: Vec<(Phase, u32)>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    batchtools: bool,
 }
 
 impl Look {
@@ -47,6 +53,7 @@ impl Look {
             current: workflow.current,
             done: workflow.is_done(),
             passed: Phase::ALL.into_iter().filter_map(passed).collect(),
+            batchtools: workflow.batchtools_enabled,
         }
     }
 }
@@ -85,11 +92,21 @@ impl Agent for Coordinator {
         let mut refused = None;
         for _ in 0..MAX_VISITS {
             if now.done {
-                return finish(&cx, context_id, &now).await;
+                let batch = match now.batchtools {
+                    true => Some(store_artifacts(&cx, &workflows, &who, context_id, &now).await?),
+                    false => None,
+                };
+                return finish(&cx, context_id, &now, batch).await;
             }
             let phase = now.current;
             let said = format!("Phase {} of 5: {phase} ({})", phase.index() + 1, phase.role().name());
-            cx.progress(phase.index() as f64, Some(5.0), said).await?;
+            cx.progress_with(
+                phase.index() as f64,
+                Some(5.0),
+                said,
+                event("sparc_phase_started", context_id, phase),
+            )
+            .await?;
             let ask = Part::data(json!({ "contextId": context_id, "phase": phase }));
             let child = cx.call_wired(phase.role().name(), Message::of("", Speaker::User, vec![ask])).await?;
             let words = child.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
@@ -97,10 +114,21 @@ impl Agent for Coordinator {
                 State::Completed => show(&cx, phase, &child).await?,
                 // Somebody else may have moved the workflow meanwhile; refused twice at the same place is a no.
                 State::Rejected if refused != Some(phase) => refused = Some(phase),
-                _ => return Ok(Outcome::failed(format!("{phase}: {words}"))),
+                _ => {
+                    let mut event = event("sparc_phase_failed", context_id, phase);
+                    event["reason"] = words.clone().into();
+                    cx.progress_with(phase.index() as f64, Some(5.0), words.clone(), event).await?;
+                    return Ok(Outcome::failed(format!("{phase}: {words}")));
+                }
             }
             let look: Result<Look, String> = cx
                 .step("look", async |step| {
+                    if child.state == State::Completed {
+                        let (done, said) = (phase.index() as f64 + 1.0, format!("{phase} is done"));
+                        let mut event = event("sparc_phase_completed", context_id, phase);
+                        event["taskId"] = child.origin.id.to_string().into();
+                        step.progress_with(done, Some(5.0), said, event).await?;
+                    }
                     let stored = patiently(&step, || workflows.get(&who.caller, context_id)).await?;
                     Ok(stored.map(|stored| Look::at(&stored)).map_err(|error| error.to_string()))
                 })
@@ -114,6 +142,11 @@ impl Agent for Coordinator {
             "the workflow went through {MAX_VISITS} phases (max_visits) and is not done"
         )))
     }
+}
+
+/// What happened to a phase, for those who follow the task.
+fn event(r#type: &str, context_id: &str, phase: Phase) -> Value {
+    json!({ "type": r#type, "contextId": context_id, "phase": phase, "agentType": phase.role().name() })
 }
 
 /// The workflow, started where there is none.
@@ -155,7 +188,42 @@ async fn show(cx: &TaskContext, phase: Phase, child: &Task) -> Result<(), AgentE
     cx.artifact(chunk.named(format!("The {phase}")).described(described).last()).await
 }
 
-async fn finish(cx: &TaskContext, context_id: &str, now: &Look) -> Result<Outcome, AgentError> {
+/// What `batchtoolsEnabled` does: the artifacts that passed go into the memory bank, by one batch, each under
+/// `{contextId}:{phase}` of the namespace `sparc-workflow`. The id of the batch; a workflow is done without it, too.
+async fn store_artifacts(
+    cx: &TaskContext,
+    workflows: &Workflows,
+    who: &Who,
+    context_id: &str,
+    now: &Look,
+) -> Result<Option<String>, AgentError> {
+    let gathered: Option<Vec<Value>> = cx
+        .step("gather", async |step| {
+            let mut operations = vec![];
+            for (phase, version) in &now.passed {
+                let read = || workflows.artifact(&who.caller, context_id, *phase, *version);
+                let Ok(artifact) = patiently(&step, read).await? else { return Ok(None) };
+                let key = format!("{context_id}:{phase}");
+                let args = json!({ "namespace": MEMORY, "key": key, "value": artifact.content });
+                operations.push(json!({ "id": phase, "type": "memory.store", "args": args, "retries": 2 }));
+            }
+            Ok(Some(operations))
+        })
+        .await?;
+    let Some(operations) = gathered.filter(|_| cx.engine().catalog().get(BATCH).is_ok()) else {
+        return Ok(None);
+    };
+    let ask = Part::data(json!({ "operations": operations, "sequentialSample": 0 }));
+    let batch = cx.call(BATCH, Message::of("", Speaker::User, vec![ask])).await?;
+    Ok(Some(batch.origin.id.to_string()))
+}
+
+async fn finish(
+    cx: &TaskContext,
+    context_id: &str,
+    now: &Look,
+    batch: Option<Option<String>>,
+) -> Result<Outcome, AgentError> {
     let phases: Vec<Value> = now
         .passed
         .iter()
@@ -163,14 +231,21 @@ async fn finish(cx: &TaskContext, context_id: &str, now: &Look) -> Result<Outcom
             json!({ "phase": phase, "version": version, "uri": artifact_uri(context_id, *phase, *version) })
         })
         .collect();
-    let ran = json!({
+    let mut ran = json!({
         "contextId": context_id,
         "uri": workflow_uri(context_id),
         "currentPhase": now.current,
         "done": now.done,
         "phases": phases,
     });
-    cx.progress(5.0, Some(5.0), "All five phases have passed").await?;
+    if let Some(Some(batch)) = batch {
+        ran["batch"] = batch.into();
+    }
+    let event = json!({
+        "type": "sparc_workflow_completed", "contextId": context_id, "phase": Phase::Completion,
+        "phases": now.passed.len(),
+    });
+    cx.progress_with(5.0, Some(5.0), "All five phases have passed", event).await?;
     cx.artifact(Chunk::data("workflow", ran).named("What the workflow came to").last()).await?;
     Ok(Outcome::said(format!("All five phases of {context_id:?} have passed.")))
 }

@@ -10,6 +10,10 @@ use super::world::{World, until, waits};
 async fn what_was_not_measured_is_null_and_what_was_is_not() {
     let world = World::new();
     let server = world.serve().await;
+    for uri in [METRICS_URI, SETTINGS_URI, QUEUE_URI] {
+        let modified = server.modified(uri).await;
+        assert!(modified > "2020".to_owned(), "{uri} was never changed, and did not exist in {modified}");
+    }
     let totals = server.read(METRICS_URI).await;
     assert_eq!(totals["overall"]["averageSpeedup"], Value::Null);
     assert_eq!(totals["overall"]["memoryReduction"], Value::Null);
@@ -47,7 +51,9 @@ async fn what_was_not_measured_is_null_and_what_was_is_not() {
     assert_eq!((queue["queueSize"].as_u64(), queue["activeBatches"].as_u64()), (Some(0), Some(0)));
     assert!(queue["throughput"]["averageLatency"].as_f64() >= Some(50.0), "{queue}");
     assert!(queue["throughput"]["operationsPerSecond"].as_f64() > Some(0.0), "{queue}");
-    assert!(server.read(METRICS_URI).await["overall"]["averageSpeedup"].as_f64() > Some(1.0));
+    let totals = server.read(METRICS_URI).await;
+    assert!(totals["overall"]["averageSpeedup"].as_f64() > Some(1.0), "{totals}");
+    assert_eq!(totals["calibration"][0]["type"], "wait:50", "{totals}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,12 +71,15 @@ async fn whoever_follows_is_told_when_settings_change_and_batches_begin_and_end(
         count
     };
     server.call("batch_configure", json!({ "maxConcurrency": 6 })).await;
-    assert!(told(SETTINGS_URI) > 0);
+    assert_eq!(told(SETTINGS_URI), 1, "once");
     assert_eq!(server.read(SETTINGS_URI).await["maxConcurrency"], 6);
     server.run(json!({ "operations": waits(1, 1) })).await;
     until("the queue is told", async || (told(QUEUE_URI) > 0).then_some(())).await;
     // Nothing changed, nothing told.
+    told(SETTINGS_URI);
     server.call("batch_configure", json!({})).await;
+    server.call("batch_configure", json!({ "maxConcurrency": 6 })).await;
+    assert_eq!(told(SETTINGS_URI), 0);
     for (change, words) in [(json!({ "thresholds": { "queueSize": 1000 } }), "1000")] {
         assert!(server.call("batch_configure", change).await.to_string().contains(words));
     }

@@ -287,6 +287,14 @@ impl Server {
         self.try_read(uri).await.unwrap_or_else(|error| panic!("{uri}: {error}"))
     }
 
+    /// When a resource last changed, as its metadata says.
+    pub(crate) async fn modified(&self, uri: &str) -> String {
+        let resource = self.engine.catalog().surface().resource(uri).expect("the resource is offered");
+        let said = resource.handler.read(Request::new(self.caller.clone(), Default::default())).await;
+        let Ok(Said::Done(contents)) = said else { panic!("{uri} is read at once") };
+        contents[0].meta.as_ref().unwrap()["lastModified"].as_str().unwrap().to_owned()
+    }
+
     pub(crate) async fn try_read(&self, uri: &str) -> Result<Value, HandlerError> {
         let surface = self.engine.catalog().surface();
         let resource = surface.resource(uri).expect("the resource is offered");

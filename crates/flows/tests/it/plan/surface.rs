@@ -55,6 +55,15 @@ async fn a_plan_is_made_checked_drawn_run_and_looked_at_by_tools() {
     let checked =
         done(&server, "plan_check", json!({ "plan": { "tasks": [{ "id": "a", "agent": "wroker" }] } })).await;
     assert_eq!(checked["valid"], false);
+    // What is wrong with the file, with its order and with its agents is said at once.
+    let wrong = json!({ "tasks": [
+        { "id": "b c", "agent": "worker", "inptu": "x" },
+        { "id": "d", "agent": "nobody-knows", "needs": ["gone"] },
+    ] });
+    let all = done(&server, "plan_check", json!({ "plan": wrong })).await["problems"].to_string();
+    for one in ["inptu", "b c", "gone", "nobody-knows"] {
+        assert!(all.contains(one), "{one} is not in {all}");
+    }
     assert_eq!(
         (&checked["problems"][0]["task"], &checked["problems"][0]["key"]),
         (&json!("a"), &json!("agent"))

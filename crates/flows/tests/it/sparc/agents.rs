@@ -20,6 +20,24 @@ fn versions(workflow: &Value) -> Vec<String> {
     artifacts.iter().map(|note| format!("{} {}", note["phase"], note["version"]).replace('"', "")).collect()
 }
 
+/// What a follower of the task is told of its phases.
+async fn phase_events(stage: &super::stage::Stage, task: &nuncio_engine::Task) -> Vec<String> {
+    let id = task.origin.id.to_string();
+    let mut follower = stage.engine.follow(&super::stage::me(), &id, 0).await.unwrap();
+    let mut told = vec![];
+    while let nuncio_engine::Next::Batch(batch) = follower.next().await.unwrap() {
+        for (_, entry) in batch.iter() {
+            if let nuncio_engine::Event::Progress(progress) = entry.event()
+                && let Some(data) = &progress.data
+            {
+                assert_eq!(data["contextId"], "w");
+                told.push(format!("{} {}", data["type"].as_str().unwrap(), data["phase"].as_str().unwrap()));
+            }
+        }
+    }
+    told
+}
+
 const ONE_OF_EACH: [&str; 5] =
     ["specification 1", "pseudocode 1", "architecture 1", "refinement 1", "completion 1"];
 
@@ -43,6 +61,15 @@ async fn the_coordinator_drives_a_workflow_to_its_completion_by_the_callers_mode
         (State::Completed, "All five phases of \"w\" have passed.".into())
     );
     assert_eq!(asked, Phase::ALL);
+    assert_eq!(phase_events(&stage, &task).await, {
+        let mut expected = vec![];
+        for phase in Phase::ALL {
+            expected.push(format!("sparc_phase_started {phase}"));
+            expected.push(format!("sparc_phase_completed {phase}"));
+        }
+        expected.push("sparc_workflow_completed completion".into());
+        expected
+    });
     let ran = result(&task);
     assert_eq!((&ran["done"], &ran["uri"]), (&json!(true), &json!("sparc://workflow/w")));
     // One artifact a phase, and what the whole came to.

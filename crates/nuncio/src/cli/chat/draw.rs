@@ -384,7 +384,12 @@ mod tests {
         check(Event::Artifact(&chunk("# A", false, false)), &["[1 research_agent] Report:"]);
         check(Event::Artifact(&chunk("I\n\nmo", true, false)), &["  # AI", "  "]);
         check(
-            Event::Progress(&Progress { done: 1.0, total: Some(4.0), text: Some("Reading".into()) }),
+            Event::Progress(&Progress {
+                done: 1.0,
+                total: Some(4.0),
+                text: Some("Reading".into()),
+                data: None,
+            }),
             &["[1 research_agent]  25% Reading"],
         );
         check(Event::Artifact(&chunk("re", true, true)), &["  more"]);
@@ -408,7 +413,7 @@ mod tests {
 
     #[test]
     fn programs_get_one_object_an_event() {
-        let progress = Progress { done: 1.0, total: None, text: None };
+        let progress = Progress { done: 1.0, total: None, text: None, data: None };
         let object = object(&Shown::Run(&who(), Event::Progress(&progress)));
         let expected = json!({
             "event": "progress", "done": 1.0, "total": null, "text": null,

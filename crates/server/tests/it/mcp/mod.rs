@@ -7,6 +7,7 @@ mod across;
 mod bad_input;
 mod batches;
 mod client;
+mod discovery;
 mod events;
 mod extension;
 mod live_streams;

@@ -57,7 +57,7 @@ fn by_key(conn: &Connection, space: i64, pattern: &Pattern) -> Result<Vec<(i64, 
     Ok(fitting.into_iter().map(|(_, no)| (no, None)).collect())
 }
 
-/// Those that have all of the words in them, the best first, then by age.
+/// Those that have all of the words in them, the best first, then by key.
 fn by_words(conn: &Connection, space: i64, sought: &[String]) -> Result<Vec<(i64, Option<f64>)>> {
     // Letters, digits and the namespace's number in quotes: there is nothing in it that FTS5 could take for syntax.
     let all: Vec<String> =
@@ -65,10 +65,13 @@ fn by_words(conn: &Connection, space: i64, sought: &[String]) -> Result<Vec<(i64
     if all.is_empty() {
         return Ok(vec![]);
     }
-    let mut hits: Vec<(i64, f64)> = conn
-        .prepare_cached("SELECT rowid, -bm25(memory_words) FROM memory_words WHERE memory_words MATCH ?1")?
-        .query_map([all.join(" AND ")], |row| Ok((row.get(0)?, row.get(1)?)))?
+    let mut hits: Vec<(i64, f64, String)> = conn
+        .prepare_cached(
+            "SELECT memory_words.rowid, -bm25(memory_words), memory.key FROM memory_words
+             JOIN memory ON memory.no = memory_words.rowid WHERE memory_words MATCH ?1",
+        )?
+        .query_map([all.join(" AND ")], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
         .collect::<Result<_>>()?;
-    hits.sort_by(|(a_no, a), (b_no, b)| b.total_cmp(a).then(a_no.cmp(b_no)));
-    Ok(hits.into_iter().map(|(no, score)| (no, Some(score.max(0.0) / (1.0 + score.max(0.0))))).collect())
+    hits.sort_by(|(_, a, a_key), (_, b, b_key)| b.total_cmp(a).then_with(|| a_key.cmp(b_key)));
+    Ok(hits.into_iter().map(|(no, score, _)| (no, Some(score.max(0.0) / (1.0 + score.max(0.0))))).collect())
 }
