@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod agent;
+mod byte_budget;
 pub mod catalog;
 pub mod clock;
 pub mod commands;
@@ -22,6 +23,7 @@ pub mod knowledge;
 mod master_key;
 pub mod memory;
 pub mod outbox;
+mod outline;
 pub mod question;
 pub mod redact;
 mod run;
@@ -36,6 +38,7 @@ pub mod webhook;
 
 pub use access::{Action, Caller, Grants, Kind};
 pub use agent::{Agent, AgentError, Outcome, Probe, Profile, Sampler, Skill, TaskUse};
+pub use byte_budget::BytePermit;
 pub use catalog::Catalog;
 pub use commands::{list::List, reply::Reply, submit::Submit};
 pub use content::{Artifact, Content, Message, Part, Role};
