@@ -87,7 +87,7 @@ impl Ended {
 }
 
 /// About how much memory a task takes.
-fn size(task: &Task) -> usize {
+pub(crate) fn size(task: &Task) -> usize {
     let messages = task.history.iter().chain(&task.status_message);
     let artifacts: usize = task.artifacts.iter().map(|artifact| sizes(&artifact.parts)).sum();
     TASK + messages.map(|message: &Message| MESSAGE + sizes(&message.parts)).sum::<usize>() + artifacts

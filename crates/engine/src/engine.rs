@@ -29,6 +29,7 @@ use crate::{
     access::{Action, Caller, Kind, TASKS},
     admin::{self, Admin},
     agent::{Profile, Sampler},
+    byte_budget::{ByteBudget, BytePermit},
     catalog::Catalog,
     clock::{Clock, SystemClock, Timestamp},
     commands::{list, reply::Reply, submit::Submit},
@@ -120,7 +121,9 @@ pub(crate) struct Inner {
     master_key: MasterKey,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
-    ended: Ended,
+    pub(crate) ended: Ended,
+    /// Bytes that requests hold in memory.
+    pub(crate) bytes: ByteBudget,
     /// Reads of the memory bank.
     pub(crate) reads: Reads,
     /// Wakes the claim loop.
@@ -148,10 +151,12 @@ impl Engine {
         let Parts { store, catalog, options, clock, check_webhook, tracer, sampler } = parts;
         let ended = Ended::new(options.ended_cache_bytes);
         let master_key = MasterKey::load(&*store, &*clock).await?;
+        let usage = Ledger::new(options.usage.clone());
         let inner = Arc::new(Inner {
+            bytes: ByteBudget::new(&usage, options.bytes_in_flight, options.bytes_in_flight_per_caller),
             guard: Guard::new(&options.access),
             admin: Admin::default(),
-            usage: Ledger::new(options.usage.clone()),
+            usage,
             master_key,
             node: NodeId(clock.new_id()),
             store,
@@ -399,10 +404,29 @@ impl Engine {
         {
             return Ok(task);
         }
-        let opened = engine.find(caller, task).await?;
+        let row = engine.find_row(caller, task).await?;
+        let _permit = engine.reserve_for(caller, &row).await?;
+        let Some(opened) = engine.store.open(&TaskKey::Id(row.id)).await? else {
+            return Err(Error::NoSuchTask(task.to_owned()));
+        };
         let task = Arc::new(engine.fold(&opened).await?);
         engine.ended.keep(&task);
         Ok(task)
+    }
+
+    /// Reserves memory for what a request is about to send; see `limits.bytes-in-flight`. Waits a while for it.
+    pub async fn reserve_bytes(&self, caller: &Caller, bytes: u64) -> Result<BytePermit, Error> {
+        self.0.bytes.reserve(caller, bytes).await
+    }
+
+    /// Counts memory that an answer holds already, until it is sent.
+    pub fn charge_bytes(&self, caller: &Caller, bytes: u64) -> BytePermit {
+        self.0.bytes.charge(caller, bytes)
+    }
+
+    /// How many bytes requests hold in memory.
+    pub fn bytes_in_flight(&self) -> u64 {
+        self.0.bytes.held()
     }
 
     /// What a task was before its first event. However long its log is, it is not read.
@@ -524,6 +548,11 @@ impl Inner {
             tracing::warn!(%error, "the audit misses a line");
         }
         None
+    }
+
+    /// Memory for reading all of a task: its log as it is stored, its fold, and what is made of that.
+    pub(crate) async fn reserve_for(&self, caller: &Caller, row: &TaskRow) -> Result<BytePermit, Error> {
+        self.bytes.reserve(caller, 3 * head::weight(&row.head)).await
     }
 
     /// Folds what was read, from the start of the log where the snapshot is of no use.

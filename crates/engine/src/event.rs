@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 
 use crate::{
     clock::Timestamp,
@@ -229,8 +232,49 @@ pub fn encode(entries: &[Entry]) -> Encoded {
     Encoded { count: entries.len() as u32, bytes: bytes.into() }
 }
 
+/// An entry of an outline: an artifact or a line of the log is passed over, however large it is.
+#[derive(Debug, Deserialize)]
+pub(crate) struct OutlineEntry(pub(crate) Timestamp, pub(crate) OutlineEvent);
+
+/// The public events without the content that an outline does not show.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OutlineEvent {
+    Message(Message),
+    Status(Status),
+    Artifact(IgnoredAny),
+    Progress(Progress),
+    Log(IgnoredAny),
+    Question(Question),
+    Answer(Answered),
+}
+
+impl OutlineEntry {
+    /// The entry, unless it was passed over.
+    pub(crate) fn shown(self) -> Option<Entry> {
+        let event = match self.1 {
+            OutlineEvent::Message(message) => Event::Message(message),
+            OutlineEvent::Status(status) => Event::Status(status),
+            OutlineEvent::Progress(progress) => Event::Progress(progress),
+            OutlineEvent::Question(question) => Event::Question(question),
+            OutlineEvent::Answer(answered) => Event::Answer(answered),
+            OutlineEvent::Artifact(_) | OutlineEvent::Log(_) => return None,
+        };
+        Some(Entry(self.0, event))
+    }
+}
+
+/// Reads entries in any format that was ever written, without artifacts and log lines.
+pub(crate) fn decode_outline(bytes: &[u8]) -> Result<Vec<OutlineEntry>, FormatError> {
+    decode_as(bytes)
+}
+
 /// Reads entries in any format that was ever written.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Entry>, FormatError> {
+    decode_as(bytes)
+}
+
+fn decode_as<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, FormatError> {
     match bytes.split_first() {
         Some((1, json)) => serde_json::from_slice(json).map_err(|e| FormatError::Damaged(e.to_string())),
         Some((version, _)) if *version > FORMAT => Err(FormatError::Newer(*version)),

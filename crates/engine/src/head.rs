@@ -153,22 +153,72 @@ impl Head {
     }
 }
 
-/// The version of a stored fold.
-const SNAPSHOT_FORMAT: u8 = 1;
+/// The version of a stored fold. 1: the task as JSON. 2: the length of the outline (four bytes, little-endian), the
+/// outline (the task without its artifacts) as JSON, and the artifacts as JSON: a list reads the beginning alone.
+const SNAPSHOT_FORMAT: u8 = 2;
+/// What stands before an outline: the version and the length.
+const OUTLINE_AT: usize = 5;
 
 /// A fold as it is kept. See `Store::put_snapshot`.
 pub(crate) fn encode_snapshot(task: &Task) -> Bytes {
-    let mut bytes = vec![SNAPSHOT_FORMAT];
+    let mut bytes = vec![SNAPSHOT_FORMAT, 0, 0, 0, 0];
     // As in `event::encode`, a failure is not possible; an unreadable snapshot is skipped on reading.
-    let _ = serde_json::to_writer(&mut bytes, task);
+    let _ = serde_json::to_writer(&mut bytes, &outline_of(task));
+    let length = u32::try_from(bytes.len() - OUTLINE_AT).unwrap_or(u32::MAX);
+    bytes[1..OUTLINE_AT].copy_from_slice(&length.to_le_bytes());
+    let _ = serde_json::to_writer(&mut bytes, &task.artifacts);
     bytes.into()
 }
 
+/// The task without its artifacts, which are not copied.
+pub(crate) fn outline_of(task: &Task) -> Task {
+    Task {
+        origin: task.origin.clone(),
+        state: task.state,
+        status_at: task.status_at,
+        status_message: task.status_message.clone(),
+        progress: task.progress.clone(),
+        artifacts: vec![],
+        history: task.history.clone(),
+        questions: task.questions.clone(),
+        seq: task.seq,
+    }
+}
+
 fn decode_snapshot(bytes: &[u8]) -> Option<Task> {
-    match bytes.split_first() {
-        Some((&SNAPSHOT_FORMAT, json)) => serde_json::from_slice(json).ok(),
+    match bytes.split_first()? {
+        (1, json) => serde_json::from_slice(json).ok(),
+        (&SNAPSHOT_FORMAT, _) => {
+            let end = outline_end(bytes)?;
+            let mut task: Task = serde_json::from_slice(bytes.get(OUTLINE_AT..end)?).ok()?;
+            task.artifacts = serde_json::from_slice(bytes.get(end..)?).ok()?;
+            Some(task)
+        }
         _ => None,
     }
+}
+
+/// Where the outline of a snapshot ends that begins so; `None` where it has none.
+pub(crate) fn outline_end(beginning: &[u8]) -> Option<usize> {
+    let (&SNAPSHOT_FORMAT, rest) = beginning.split_first()? else { return None };
+    let length = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
+    usize::try_from(length).ok()?.checked_add(OUTLINE_AT)
+}
+
+/// The outline in the beginning of a snapshot; `None` where it has none, or where that is not all of it.
+pub(crate) fn decode_outline(beginning: &[u8]) -> Option<Task> {
+    let end = outline_end(beginning)?;
+    serde_json::from_slice(beginning.get(OUTLINE_AT..end)?).ok()
+}
+
+/// About how many bytes a task's log holds, as its row tells it.
+pub(crate) fn weight(head: &[u8]) -> u64 {
+    #[derive(Deserialize)]
+    struct Weight {
+        #[serde(default)]
+        bytes: u64,
+    }
+    serde_json::from_slice::<Weight>(head).map_or(0, |weight| weight.bytes)
 }
 
 /// Folds what a store returned. `Ok(None)`: the snapshot is of a format that this version does not read and
@@ -183,6 +233,34 @@ pub(crate) fn fold(opened: &Opened) -> Result<Option<Task>, Error> {
     };
     fold_onto(&mut task, &opened.log)?;
     Ok(Some(task))
+}
+
+/// Applies what stored batches hold beyond the task, without artifacts and log lines; of the history only the last
+/// `history` messages stay.
+pub(crate) fn fold_outline_onto(
+    task: &mut Task,
+    log: &[StoredBatch],
+    history: Option<usize>,
+) -> Result<(), Error> {
+    for batch in log {
+        let entries = event::decode_outline(&batch.bytes).map_err(|e| Error::Internal(e.to_string()))?;
+        let known = (task.seq + 1).saturating_sub(batch.first_seq) as usize;
+        for entry in entries.into_iter().skip(known) {
+            match entry.shown() {
+                Some(entry) => task.take(entry),
+                None => task.seq += 1,
+            }
+            shorten(task, history);
+        }
+    }
+    Ok(())
+}
+
+/// Drops all but the last messages of the history.
+pub(crate) fn shorten(task: &mut Task, history: Option<usize>) {
+    if let Some(surplus) = history.and_then(|most| task.history.len().checked_sub(most)) {
+        task.history.drain(..surplus);
+    }
 }
 
 /// Applies what stored batches hold beyond the task.
@@ -238,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_in_format_1() {
+    fn snapshots_in_formats_1_and_2() {
         let id = TaskId(Uuid::from_u128(7));
         let task = Task {
             origin: Origin {
@@ -283,12 +361,27 @@ mod tests {
         let mut stored = vec![1];
         stored.extend(golden.as_bytes());
         assert_eq!(decode_snapshot(&stored), Some(task.clone()));
-        assert_eq!(std::str::from_utf8(&encode_snapshot(&task)[1..]).unwrap(), golden, "today's encoding");
+        assert_eq!(decode_outline(&stored), None, "it has no outline");
+        let golden = include_str!("../tests/it/golden/snapshot-2.json").trim_end();
+        let (outline, artifacts) = golden.split_once('\n').unwrap();
+        let mut stored = vec![2];
+        stored.extend((outline.len() as u32).to_le_bytes());
+        stored.extend(outline.as_bytes());
+        let beginning = stored.clone();
+        stored.extend(artifacts.as_bytes());
+        assert_eq!(decode_snapshot(&stored), Some(task.clone()));
+        assert_eq!(encode_snapshot(&task), stored, "today's encoding");
+        assert_eq!(
+            decode_outline(&beginning),
+            Some(outline_of(&task)),
+            "the artifacts are not needed for it"
+        );
+        assert_eq!(decode_outline(&beginning[..beginning.len() - 1]), None);
     }
 
     #[test]
     fn a_snapshot_of_another_format_is_left_aside() {
-        for bytes in [&b""[..], b"\x02{}", b"\x01{", b"\x00"] {
+        for bytes in [&b""[..], b"\x02{}", b"\x02\x02\0\0\0{}[]", b"\x03{}", b"\x01{", b"\x00"] {
             assert_eq!(decode_snapshot(bytes), None, "{bytes:?}");
         }
     }

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod admin;
 pub mod agent;
+mod byte_budget;
 pub mod catalog;
 pub mod clock;
 pub mod commands;
@@ -23,6 +24,7 @@ pub mod knowledge;
 mod master_key;
 pub mod memory;
 pub mod outbox;
+mod outline;
 pub mod question;
 pub mod redact;
 mod run;
@@ -37,6 +39,7 @@ pub mod webhook;
 
 pub use access::{Action, Caller, Grants, Kind};
 pub use agent::{Agent, AgentError, Outcome, Probe, Profile, Sampler, Skill, TaskUse};
+pub use byte_budget::BytePermit;
 pub use catalog::Catalog;
 pub use commands::{list::List, reply::Reply, submit::Submit, withdraw::QuestionWithdrawer};
 pub use content::{Artifact, Content, Message, Part, Role};

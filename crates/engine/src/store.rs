@@ -50,6 +50,12 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps the fold of a task as of `seq`. It only saves time: a lost one costs a longer read.
     async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError>;
 
+    /// The first bytes of a task's newest snapshot, at most so many: no more of it is read. `None` where there is
+    /// none, or where the store can only read all of it.
+    async fn snapshot_beginning(&self, _task: TaskNo, _bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        Ok(None)
+    }
+
     /// The task that an idempotency key made, with the digest of the request.
     async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError>;
 

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, futures::Notified};
 
 pub use self::limits::{Share, UsageLimits};
 use crate::{
@@ -191,6 +191,11 @@ impl Ledger {
         }
         let owner = books.add(owner, resource, amount);
         Some(UsagePermit { ledger: Arc::clone(self), owner, resource, amount })
+    }
+
+    /// Becomes ready at the next release of anything, from the moment that it is enabled.
+    pub(crate) fn released(&self) -> Notified<'_> {
+        self.released.notified()
     }
 
     /// How much is used of a resource.

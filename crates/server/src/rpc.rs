@@ -239,6 +239,7 @@ impl Exchange<'_> {
                     page_token: list.page_token,
                     page_size,
                     without_artifacts: !list.include_artifacts,
+                    history: list.history_length,
                 };
                 let listed = engine.list(&self.caller, query).await?;
                 let next = listed.next_page_token.as_deref();

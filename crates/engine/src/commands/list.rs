@@ -3,16 +3,19 @@
 use crate::{
     access::Caller,
     clock::Timestamp,
+    ended,
     engine::Inner,
     error::Error,
-    store::{ListCursor, ListQuery, TaskNo, TaskRow},
+    head,
+    outline::Shown,
+    store::{ListCursor, ListQuery, TaskKey, TaskNo, TaskRow},
     task::{State, Task, TaskId},
 };
 
 /// The most tasks on one page.
 pub const MAX_PAGE: usize = 100;
-/// Tasks that are read from the store and folded at a time: they may be large.
-const AT_ONCE: usize = 10;
+/// Bytes of storage that are read for one page, or one task.
+const PAGE_READ: usize = 16 * 1024 * 1024;
 
 /// Which tasks to list.
 #[derive(Debug, Clone, Default)]
@@ -27,10 +30,12 @@ pub struct List {
     pub since: Option<Timestamp>,
     /// Where the page before ended.
     pub page_token: Option<String>,
-    /// How many tasks; 1 to [`MAX_PAGE`].
+    /// How many tasks at most; 1 to [`MAX_PAGE`]. A page is shorter where its tasks are large.
     pub page_size: usize,
     /// Leaves the artifacts out, for those who do not look at them: they may be large.
     pub without_artifacts: bool,
+    /// At most so many of the latest messages of each task; `None`: all.
+    pub history: Option<usize>,
 }
 
 /// A page of tasks.
@@ -63,40 +68,68 @@ pub struct ListedRows {
 }
 
 impl Inner {
+    /// A page ends early where it holds as many bytes as a page may, or where that many were read for it.
     pub(crate) async fn list(&self, caller: &Caller, list: List) -> Result<Listed, Error> {
-        let (size, bare) = (list.page_size, list.without_artifacts);
-        let mut query = query(caller, list)?;
-        let (mut tasks, mut total) = (Vec::with_capacity(size), None);
-        loop {
-            query.limit = AT_ONCE.min(size - tasks.len());
-            let page = self.store.list(&query).await?;
-            for opened in &page.tasks {
-                let mut task = self.fold(opened).await?;
-                if bare {
-                    task.artifacts = vec![];
-                }
-                tasks.push(task);
+        let (whole, history) = (!list.without_artifacts, list.history);
+        let page = self.store.list(&query(caller, list)?).await?;
+        let mut listed =
+            Listed { tasks: vec![], next_page_token: page.next.map(write_token), total: page.total };
+        let page_bytes = self.options.limits.page_bytes;
+        let (mut shown, mut read, mut before) = (0, 0, None);
+        for opened in page.tasks {
+            let row = opened.row;
+            let weight = head::weight(&row.head);
+            let is_full = shown >= page_bytes || read >= PAGE_READ || (whole && shown + weight > page_bytes);
+            if let Some(before) = before
+                && is_full
+            {
+                listed.next_page_token = Some(write_token(before));
+                break;
             }
-            let total = *total.get_or_insert(page.total);
-            query.after = page.next;
-            if page.next.is_none() || tasks.len() >= size {
-                return Ok(Listed { tasks, next_page_token: page.next.map(write_token), total });
-            }
+            before = Some(ListCursor { status_at: row.status_at, no: row.no });
+            let Some(found) = self.listed(caller, &row, whole, history).await? else { continue };
+            read += found.read;
+            shown += ended::size(&found.task) as u64;
+            listed.tasks.push(found.task);
         }
+        Ok(listed)
+    }
+
+    /// One task of a list; `None` where it is not there any more.
+    async fn listed(
+        &self,
+        caller: &Caller,
+        row: &TaskRow,
+        whole: bool,
+        history: Option<usize>,
+    ) -> Result<Option<Shown>, Error> {
+        if let Some(task) = self.ended.get(row.id, self.kept_since()) {
+            let mut task = if whole { Task::clone(&task) } else { head::outline_of(&task) };
+            head::shorten(&mut task, history);
+            return Ok(Some(Shown { task, read: 0 }));
+        }
+        let _permit = self.reserve_for(caller, row).await?;
+        if !whole {
+            return self.outline(row, history).await;
+        }
+        let Some(opened) = self.store.open(&TaskKey::Id(row.id)).await? else { return Ok(None) };
+        let mut task = self.fold(&opened).await?;
+        head::shorten(&mut task, history);
+        let log = opened.log.iter().map(|batch| batch.bytes.len()).sum::<usize>();
+        let read = log + opened.snapshot.map_or(0, |(_, bytes)| bytes.len());
+        Ok(Some(Shown { task, read }))
     }
 
     /// The rows alone: nothing is folded.
     pub(crate) async fn list_rows(&self, caller: &Caller, list: List) -> Result<ListedRows, Error> {
-        let query = ListQuery { only_rows: true, ..query(caller, list)? };
-        let page = self.store.list(&query).await?;
+        let page = self.store.list(&query(caller, list)?).await?;
         let rows = page.tasks.into_iter().map(|opened| opened.row).collect();
         Ok(ListedRows { rows, next_page_token: page.next.map(write_token) })
     }
 
     /// The ids alone: nothing is folded.
     pub(crate) async fn list_ids(&self, caller: &Caller, list: List) -> Result<ListedIds, Error> {
-        let query = ListQuery { only_rows: true, ..query(caller, list)? };
-        let page = self.store.list(&query).await?;
+        let page = self.store.list(&query(caller, list)?).await?;
         let ids = page.tasks.iter().map(|opened| opened.row.id).collect();
         Ok(ListedIds { ids, next_page_token: page.next.map(write_token) })
     }
@@ -116,7 +149,7 @@ fn query(caller: &Caller, list: List) -> Result<ListQuery, Error> {
         since: list.since,
         after,
         limit: list.page_size,
-        only_rows: false,
+        only_rows: true,
     })
 }
 

@@ -27,6 +27,11 @@ pub struct Options {
     pub retention: Duration,
     /// Bytes of ended tasks that are kept in memory for those who ask again.
     pub ended_cache_bytes: usize,
+    /// Bytes that all requests together hold in memory: bodies that were read, tasks that are being read, answers that
+    /// are not sent yet. A tenant gets at most as much as is still free.
+    pub bytes_in_flight: u64,
+    /// The same for one caller, at most half of all.
+    pub bytes_in_flight_per_caller: u64,
     /// How often ended tasks are looked through.
     pub expiry_poll: Duration,
     /// The longest wait before due tasks are looked for again.
@@ -58,6 +63,8 @@ pub struct Limits {
     pub events_per_task: u64,
     /// Bytes of content in the log.
     pub bytes_per_task: u64,
+    /// Bytes of content on a page of a list, or one task whatever its size.
+    pub page_bytes: u64,
     /// Messages in the history.
     pub messages_per_task: usize,
     /// Parts of one message.
@@ -81,6 +88,8 @@ impl Default for Options {
             missing_agent: Duration::from_secs(300),
             retention: Duration::from_secs(30 * 24 * 3600),
             ended_cache_bytes: 32 * 1024 * 1024,
+            bytes_in_flight: 512 * 1024 * 1024,
+            bytes_in_flight_per_caller: 128 * 1024 * 1024,
             expiry_poll: Duration::from_secs(60),
             claim_poll: Duration::from_secs(1),
             stop_within: Duration::from_secs(20),
@@ -100,7 +109,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             events_per_task: 500_000,
-            bytes_per_task: 256 * 1024 * 1024,
+            bytes_per_task: 32 * 1024 * 1024,
+            page_bytes: 4 * 1024 * 1024,
             messages_per_task: 10_000,
             parts_per_message: 1_000,
             webhooks_per_task: 16,

@@ -191,7 +191,7 @@ impl Inner {
     }
 
     /// What ended before this is, or will be, deleted.
-    pub(super) fn kept_since(&self) -> Timestamp {
+    pub(crate) fn kept_since(&self) -> Timestamp {
         self.clock.now().before(self.options.retention)
     }
 

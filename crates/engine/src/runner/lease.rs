@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::STORE_RETRY;
 use crate::{
     clock::Timestamp,
-    engine::Inner as Engine,
+    engine::{Inner as Engine, ends},
     error::Error,
     event::{self, Event},
     head,
@@ -134,15 +134,20 @@ impl Lease {
         if committed.cancel && !run.is_canceled() {
             run.cancel();
         }
-        self.snapshot_if_due(run, committed.unfolded);
+        self.snapshot_if_due(
+            run,
+            committed.unfolded,
+            work.entries.last().is_some_and(|last| ends(last.event())),
+        );
         Ok(())
     }
 
     /// Takes a snapshot when the log since the last one has outgrown it. So all snapshots of a task together
-    /// are about as long as its log.
-    fn snapshot_if_due(&self, run: &Run, unfolded: u64) {
+    /// are about as long as its log. One more is taken at its end, from which lists and readers have what they show of
+    /// it without its log.
+    fn snapshot_if_due(&self, run: &Run, unfolded: u64, has_ended: bool) {
         let size = self.snapshot.load(Ordering::Acquire);
-        if unfolded <= size {
+        if unfolded <= if has_ended { SNAPSHOT_BYTES } else { size } {
             return;
         }
         self.snapshot.store(u64::MAX, Ordering::Release);

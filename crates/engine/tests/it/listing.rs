@@ -3,7 +3,7 @@
 use std::{slice::from_ref, time::Duration};
 
 use nuncio_engine::{
-    AgentError, Caller, Error, List, Outcome, State, Submit, Task, TaskContext,
+    AgentError, Caller, Chunk, Error, List, Outcome, State, Submit, Task, TaskContext,
     clock::{Clock, Timestamp},
     commands::list::MAX_PAGE,
 };
@@ -172,4 +172,66 @@ async fn a_list_shows_states_as_they_change() {
     })
     .await;
     assert_eq!(in_state(State::Working).await, Vec::<String>::new());
+}
+
+/// Talks and makes things: `N` megabytes of results in pieces, with words between them.
+fn makers() -> World {
+    World::new().agent("maker", async |cx: TaskContext| {
+        for n in 0..cx.text().parse::<usize>().unwrap() {
+            cx.progress(n as f64, None, "on it").await?;
+            for _ in 0..16 {
+                cx.artifact(Chunk::text("made", "x".repeat(64 * 1024))).await?;
+            }
+        }
+        Ok(Outcome::said("here it is"))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_shows_of_large_tasks_what_their_fold_would_show() {
+    let engine = makers().start().await;
+    for size in ["0", "1", "3"] {
+        engine.run(to("maker", size)).await;
+    }
+    for history in [None, Some(0), Some(1), Some(9)] {
+        let bare = List { without_artifacts: true, history, ..page(10) };
+        let listed = engine.list(&me(), bare).await.unwrap();
+        assert_eq!((listed.tasks.len(), listed.total, listed.next_page_token), (3, 3, None));
+        for shown in listed.tasks {
+            let mut whole = Task::clone(&*engine.get(&me(), &shown.origin.id.to_string()).await.unwrap());
+            whole.artifacts.clear();
+            let surplus = whole.history.len() - history.unwrap_or(usize::MAX).min(whole.history.len());
+            whole.history.drain(..surplus);
+            assert_eq!(shown, whole, "{history:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_ends_at_its_bytes_and_the_next_goes_on_after_it() {
+    let engine = makers().options(|options| options.limits.page_bytes = 2_500_000).start().await;
+    let mut made = vec![];
+    for size in ["1", "3", "0", "1", "1", "0"] {
+        made.push(engine.run(to("maker", size)).await.origin.id.to_string());
+    }
+    made.reverse();
+    let (mut seen, mut pages, mut token) = (vec![], vec![], None);
+    loop {
+        let listed = engine.list(&me(), List { page_token: token, ..page(100) }).await.unwrap();
+        assert_eq!(listed.total, 6);
+        pages.push(listed.tasks.len());
+        seen.extend(ids(&listed.tasks));
+        token = listed.next_page_token;
+        if token.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, made, "each once, in order");
+    assert_eq!(pages, [4, 1, 1], "one that is larger than a page stands alone");
+    let bare = List { without_artifacts: true, ..page(100) };
+    assert_eq!(
+        engine.list(&me(), bare).await.unwrap().tasks.len(),
+        6,
+        "artifacts that are not shown do not count"
+    );
 }

@@ -176,6 +176,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
 
     field!("limits.events-per-task", whole, "Events in a task's log", engine.limits.events_per_task),
     field!("limits.bytes-per-task", whole, "Bytes of content in a task's log", engine.limits.bytes_per_task),
+    field!("limits.page-bytes", whole, "Bytes of content on a page of a list of tasks, or one task whatever its size", engine.limits.page_bytes),
+    field!("limits.bytes-in-flight", whole, "Bytes that all requests together hold in memory: bodies, tasks being read, answers not sent yet", engine.bytes_in_flight),
+    field!("limits.bytes-in-flight-per-caller", whole, "The same for one caller, at most half of all", engine.bytes_in_flight_per_caller),
     field!("limits.messages-per-task", whole, "Messages in a task's history", engine.limits.messages_per_task),
     field!("limits.parts-per-message", whole, "Parts of one message", engine.limits.parts_per_message),
     field!("limits.webhooks-per-task", whole, "Webhooks of a task", engine.limits.webhooks_per_task),

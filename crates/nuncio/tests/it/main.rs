@@ -20,6 +20,7 @@ mod fake_agent;
 mod http;
 mod knowledge;
 mod mcp;
+mod memory_use;
 mod nginx;
 mod output;
 mod plan;

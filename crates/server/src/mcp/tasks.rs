@@ -160,6 +160,7 @@ impl Mcp {
             page_token: page.cursor,
             page_size: self.options.page_size.clamp(1, nuncio_engine::commands::list::MAX_PAGE),
             without_artifacts: true,
+            history: Some(0),
             ..List::default()
         };
         let listed = self.engine.list(&client.caller, query).await?;

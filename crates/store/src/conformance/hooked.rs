@@ -129,6 +129,10 @@ impl Store for Hooked {
         self.store.put_snapshot(task, seq, fold).await
     }
 
+    async fn snapshot_beginning(&self, task: TaskNo, bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        self.store.snapshot_beginning(task, bytes).await
+    }
+
     async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
         self.store.open(key).await
     }

@@ -69,6 +69,10 @@ pub async fn snapshots_shorten_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     store.put_snapshot(task, 10, "ten".into()).await.unwrap();
     assert_eq!(opened().await, (Some((10, "ten".into())), vec![]));
     assert_eq!(store.log(task, 0, 10_000).await.unwrap().len(), 4, "the log itself stays");
+    let beginning = async |task, bytes| store.snapshot_beginning(task, bytes).await.unwrap();
+    assert_eq!(beginning(task, 2).await.as_deref(), Some(&b"te"[..]));
+    assert_eq!(beginning(task, 99).await.as_deref(), Some(&b"ten"[..]));
+    assert_eq!(beginning(TaskNo(task.0 + 1), 99).await, None);
 }
 
 /// A key is found by its owner alone, with the digest that it came with.

@@ -172,6 +172,10 @@ impl Store for PostgresStore {
         list::list(&self.pool, &self.names, query).await
     }
 
+    async fn snapshot_beginning(&self, task: TaskNo, bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        read::snapshot_beginning(&self.pool, task, bytes).await
+    }
+
     async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {
         self.pool
             .run("SELECT put_snapshot($1, $2, $3, $4)", &[&tenant(task), &task.0, &(seq as i64), &&*fold])

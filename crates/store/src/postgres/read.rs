@@ -103,6 +103,18 @@ pub(super) async fn log(
     Ok(rows.iter().map(|row| StoredBatch { first_seq: number(row, 0), bytes: bytes(row, 1) }).collect())
 }
 
+/// The first bytes of the newest snapshot.
+pub(super) async fn snapshot_beginning(
+    pool: &Pool,
+    task: TaskNo,
+    max_bytes: usize,
+) -> Result<Option<Bytes>, StoreError> {
+    let sql = "SELECT substring(fold FROM 1 FOR $3) FROM snapshot WHERE tenant = $1 AND task = $2";
+    let max_bytes = i32::try_from(max_bytes).unwrap_or(i32::MAX);
+    let found = pool.read_one(sql, &[&tenant(task), &task.0, &max_bytes]).await?;
+    Ok(found.map(|row| bytes(&row, 0)))
+}
+
 /// All journal records, in the order of their commits.
 pub(super) async fn journal(pool: &Pool, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
     let sql = "SELECT bytes FROM journal WHERE tenant = $1 AND task = $2 ORDER BY n";

@@ -166,6 +166,10 @@ impl Store for SqliteStore {
         self.writer.write(fold.len(), move |session| snapshot::put(session, task, seq, &fold)).await
     }
 
+    async fn snapshot_beginning(&self, task: TaskNo, bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        self.read(|conn, _| snapshot::beginning(conn, task, bytes))
+    }
+
     async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
         self.read(|conn, _| read::idempotent(conn, owner, key))
     }

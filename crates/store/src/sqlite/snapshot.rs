@@ -1,12 +1,29 @@
 //! Snapshots: a fold that spares readers the log before it. Losing one costs time, nothing else.
 
+use bytes::Bytes;
 use nuncio_engine::store::TaskNo;
-use rusqlite::{OptionalExtension, Result, params};
+use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::{
     read::{self, MAX_SEQ},
     session::Session,
 };
+
+/// The first bytes of the newest fold. A blob is opened where it lies, so that the pages after them are not read.
+pub(super) fn beginning(conn: &Connection, task: TaskNo, max_bytes: usize) -> Result<Option<Bytes>> {
+    let blob = match conn.blob_open("main", "snapshot", "fold", task.0, true) {
+        Err(rusqlite::Error::SqliteFailure(error, _))
+            if error.extended_code == rusqlite::ffi::SQLITE_ERROR =>
+        {
+            // There is no such row.
+            return Ok(None);
+        }
+        blob => blob?,
+    };
+    let mut bytes = vec![0; blob.len().min(max_bytes)];
+    blob.read_at_exact(&mut bytes, 0)?;
+    Ok(Some(bytes.into()))
+}
 
 /// Keeps a fold, unless there is a newer one or the task has not come that far.
 pub(super) fn put(session: &Session, task: TaskNo, seq: u64, fold: &[u8]) -> Result<()> {

@@ -1,0 +1,152 @@
+//! How much memory the server takes, as the kernel tells it (`VmHWM` of the real process), while callers ask for much.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{http::rpc, server_process::ServerProcess};
+
+/// Bytes of the text of a large task; the agent `echo` makes an artifact of the same size of it.
+const LARGE: usize = 4 * 1024 * 1024;
+const MIB: u64 = 1024 * 1024;
+
+/// A server that holds so many large tasks.
+fn with_large_tasks(data: &Path, flags: &[&str], count: usize) -> ServerProcess {
+    let server = ServerProcess::start(data, flags);
+    for n in 0..count {
+        let text = "x".repeat(LARGE);
+        let message =
+            json!({ "messageId": format!("m{n}"), "role": "ROLE_USER", "parts": [{ "text": text }] });
+        let sent =
+            rpc(&format!("{}/agents/echo", server.url()), "SendMessage", &json!({ "message": message }));
+        assert_eq!(sent["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{}", sent["error"]);
+    }
+    server
+}
+
+fn memory(server: &ServerProcess, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Begins to measure the peak anew.
+fn forget_peak(server: &ServerProcess) {
+    std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").unwrap();
+}
+
+fn list(server: &ServerProcess, params: &Value) -> Value {
+    rpc(&format!("{}/agents/echo", server.url()), "ListTasks", params)["result"].clone()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn lists_of_large_tasks_take_no_memory_for_what_they_do_not_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_large_tasks(&folder.path().join("data"), &[], 12);
+    forget_peak(&server);
+    let before = memory(&server, "VmHWM");
+    let params = json!({ "pageSize": 100, "historyLength": 0 });
+    thread::scope(|scope| {
+        let lists: Vec<_> = (0..24).map(|_| scope.spawn(|| list(&server, &params))).collect();
+        for listed in lists {
+            let listed = listed.join().unwrap();
+            assert_eq!(
+                (listed["tasks"].as_array().unwrap().len(), &listed["nextPageToken"]),
+                (12, &json!(""))
+            );
+        }
+    });
+    let grown = (memory(&server, "VmHWM").saturating_sub(before)) / MIB;
+    println!("24 lists of 12 tasks of 8 MiB took {grown} MiB more");
+    assert!(grown < 300, "24 small lists took {grown} MiB");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn pages_with_artifacts_end_early_and_together_take_a_bounded_amount() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_large_tasks(&folder.path().join("data"), &[], 6);
+    forget_peak(&server);
+    let before = memory(&server, "VmHWM");
+    thread::scope(|scope| {
+        for _ in 0..24 {
+            scope.spawn(|| {
+                let mut params = json!({ "pageSize": 100, "includeArtifacts": true });
+                let (mut seen, mut pages) = (0, 0);
+                loop {
+                    let listed = list(&server, &params);
+                    seen += listed["tasks"].as_array().unwrap().len();
+                    pages += 1;
+                    match listed["nextPageToken"].as_str() {
+                        Some("") | None => break,
+                        Some(token) => params["pageToken"] = json!(token),
+                    }
+                }
+                assert_eq!((seen, pages), (6, 6), "each task is larger than a page");
+            });
+        }
+    });
+    let grown = (memory(&server, "VmHWM").saturating_sub(before)) / MIB;
+    println!("24 walks through 6 tasks of 8 MiB took {grown} MiB more");
+    assert!(grown < 900, "24 lists took {grown} MiB");
+}
+
+/// Sends a request and does not read the answer.
+fn ask_and_stall(addr: SocketAddr, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    write!(
+        stream,
+        "POST /agents/echo HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    stream
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn clients_that_do_not_read_their_answers_are_closed_and_take_a_bounded_amount() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--set", "http.write-timeout=3s"];
+    let server = with_large_tasks(&folder.path().join("data"), &flags, 4);
+    let tasks = list(&server, &json!({ "historyLength": 0 }));
+    let id = tasks["tasks"][0]["id"].as_str().unwrap();
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": { "id": id } }).to_string();
+    forget_peak(&server);
+    let before = memory(&server, "VmHWM");
+    let stalled: Vec<TcpStream> = (0..60).map(|_| ask_and_stall(server.addr(), &body)).collect();
+    // Each is closed by the server: what the kernel had taken can be read, then there is an end or an error.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let closed = |stream: &TcpStream| {
+        let info = rustix::net::sockopt::socket_error(stream);
+        let hung = rustix::event::PollFd::new(stream, rustix::event::PollFlags::HUP);
+        let mut polled = [hung];
+        let waited =
+            rustix::event::poll(&mut polled, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }));
+        waited.is_ok()
+            && polled[0].revents().intersects(rustix::event::PollFlags::HUP | rustix::event::PollFlags::ERR)
+            || info.is_err()
+    };
+    for stream in &stalled {
+        while !closed(stream) {
+            assert!(Instant::now() < deadline, "a client that does not read is still connected");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let grown = (memory(&server, "VmHWM").saturating_sub(before)) / MIB;
+    println!("60 clients that did not read 8 MiB each took {grown} MiB");
+    assert!(grown < 450, "clients that did not read took {grown} MiB");
+    // The server answers as before.
+    let mut last = ask_and_stall(server.addr(), &body);
+    let mut answer = vec![0; 12];
+    last.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, b"HTTP/1.1 200");
+}
