@@ -22,6 +22,7 @@ mod knowledge;
 mod mcp;
 mod output;
 mod plan;
+mod planted;
 mod push;
 mod random;
 mod registry;
