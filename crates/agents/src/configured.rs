@@ -2,6 +2,8 @@
 //!
 //! `spec.rs` is what a table `[[agent]]` says, checked; each kind has a file that makes an agent of it.
 
+mod filled;
+mod guarded;
 mod http;
 mod llm;
 mod process;
@@ -45,11 +47,13 @@ pub trait Living: Send + Sync + 'static {
 /// Makes an agent of a table. Nothing is started and nobody is called yet.
 pub fn make(spec: &AgentSpec) -> Result<Made, SpecError> {
     let made = |agent: Arc<dyn Agent>| Made { agent, living: None };
-    match &spec.kind {
+    let made = match &spec.kind {
         Kind::Process(process) => Ok(made(Arc::new(ProcessAgent::new(spec, process)?))),
         Kind::Http(http) => Ok(made(Arc::new(HttpAgent::new(spec, http)?))),
         Kind::A2a(own) => remote::a2a(spec, own),
         Kind::Mcp(own) => remote::mcp(spec, own),
         Kind::Llm(llm) => llm::make(spec, llm),
-    }
+    };
+    made.map(|made| guarded::guard(made, &spec.known))
+        .map_err(|error| SpecError { why: spec.known.clean(&error.why).into_owned(), ..error })
 }

@@ -130,6 +130,11 @@ impl Fleet {
         if members.closed {
             return Ok(applied);
         }
+        if let Some(engine) = self.0.engine.get() {
+            for spec in &specs {
+                engine.redactor().learn(&spec.known);
+            }
+        }
         let mut made = vec![];
         for spec in &specs {
             match members.by_name.get(&spec.name) {

@@ -29,7 +29,9 @@ use crate::{
     head::Mark,
     journal::Record,
     question::{Answer, Ask, Question, QuestionOutcome},
+    redact::KnownSecrets,
     run::{Artifacts, Run, Wait},
+    surface::Shape,
     task::{Task, TaskId},
     trace::Trace,
 };
@@ -144,6 +146,12 @@ impl TaskContext {
             message.role == Role::User && !answers
         });
         Ok(said.collect())
+    }
+
+    /// Keeps these out of what is logged and of what is said about progress from here on, in this run.
+    pub fn hide(&self, secrets: &KnownSecrets) {
+        // Set once, by whoever made the agent.
+        let _ = self.run.hidden.set(secrets.clone());
     }
 
     /// The text of the message that made the task.
@@ -880,7 +888,7 @@ fn check_form(schema: &Value) -> Result<(), AgentError> {
             return refuse(&format!("{name:?} is not a string, number, integer or boolean"));
         }
     }
-    match jsonschema::validator_for(schema) {
+    match Shape::compile(schema) {
         Ok(_) => Ok(()),
         Err(error) => refuse(&error.to_string()),
     }

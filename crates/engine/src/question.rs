@@ -7,7 +7,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::content::{Message, Part, Role, json_size};
+use crate::{
+    content::{Message, Part, Role, json_size},
+    surface::Shape,
+};
 
 /// What an agent wants to know before it goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -151,11 +154,9 @@ impl Question {
     /// Checks an answer that came in a structured way.
     pub fn check(&self, answer: Answer) -> Result<Answer, AnswerError> {
         if let (Ask::Form { schema }, Answer::Accept(data)) = (&self.ask, &answer) {
-            // The schema was compiled once when the question was asked, so this cannot fail here.
-            let validator =
-                jsonschema::validator_for(schema).map_err(|e| AnswerError::Schema(e.to_string()))?;
-            if let Some(error) = validator.iter_errors(data).next() {
-                let at = error.instance_path().to_string();
+            // One that was asked here was compiled then. One that a remote server asks may be anything: it is bounded.
+            let shape = Shape::compile(schema).map_err(|e| AnswerError::Schema(e.to_string()))?;
+            if let Some((at, error)) = shape.violations(data, 1).0.into_iter().next() {
                 let at = if at.is_empty() { String::new() } else { format!(" (at {at})") };
                 return Err(AnswerError::Schema(format!("{error}{at}")));
             }

@@ -1,10 +1,17 @@
 //! Filters what looks like a secret out of text that others will read: log lines, the audit, previews. Never
 //! out of values that their owner reads back.
 
-use std::borrow::Cow;
+mod known;
+
+use std::{
+    borrow::Cow,
+    sync::{PoisonError, RwLock},
+};
 
 use regex::{Captures, Regex};
 use serde_json::Value;
+
+pub use self::known::KnownSecrets;
 
 /// What stands where a secret stood.
 pub const REDACTED: &str = "[redacted]";
@@ -61,6 +68,8 @@ pub struct Redactor {
     shapes: Vec<Regex>,
     cards: Option<Regex>,
     encoded: Option<Regex>,
+    /// Secrets of the configuration, whatever they look like.
+    known: RwLock<KnownSecrets>,
 }
 
 impl Default for Redactor {
@@ -68,7 +77,7 @@ impl Default for Redactor {
         // The shapes above are tested; one that did not compile would be missing there.
         let shapes = SHAPES.iter().filter_map(|shape| Regex::new(shape).ok()).collect();
         let cards = Regex::new(r"\b\d(?:[ -]?\d){12,18}\b").ok();
-        Self { shapes, cards, encoded: Regex::new(ENCODED).ok() }
+        Self { shapes, cards, encoded: Regex::new(ENCODED).ok(), known: RwLock::default() }
     }
 }
 
@@ -81,6 +90,12 @@ impl Redactor {
             redactor.shapes.push(shape.map_err(|error| format!("{pattern:?} is no pattern: {error}"))?);
         }
         Ok(redactor)
+    }
+
+    /// Filters these out as well from here on, also where they have been replaced in the configuration since: what was
+    /// sent with them may come back later.
+    pub fn learn(&self, secrets: &KnownSecrets) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).extend(secrets);
     }
 
     /// The text without secrets. A piece of an address that holds one when it is decoded is left out whole.
@@ -116,7 +131,7 @@ impl Redactor {
 
     /// The same, of what is not encoded.
     fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut text = Cow::Borrowed(text);
+        let mut text = self.known.read().unwrap_or_else(PoisonError::into_inner).clean(text);
         for shape in &self.shapes {
             if !shape.is_match(&text) {
                 continue;
@@ -161,7 +176,7 @@ impl Redactor {
 }
 
 /// Percent-decoded; what is no code stays as it is.
-fn decoded(text: &str) -> String {
+pub(crate) fn decoded(text: &str) -> String {
     let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
     while at < bytes.len() {
         let code = text.get(at + 1..at + 3).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));

@@ -7,7 +7,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -25,6 +25,7 @@ use crate::{
     head::{Head, Mark},
     journal::{Record, Replay},
     question::{Answer, QuestionOutcome},
+    redact::KnownSecrets,
     store::JournalRecord,
     surface::Abilities,
     task::{Origin, State, Task, state_while_asking},
@@ -48,6 +49,8 @@ pub(crate) struct Run {
     pub(crate) agent: Notify,
     /// Whether webhooks want to hear of commits.
     pub(crate) hooked: AtomicBool,
+    /// Secrets that the agent works with, which followers do not see.
+    pub(crate) hidden: OnceLock<KnownSecrets>,
     canceled: AtomicBool,
     /// Whether somebody else wrote to the task.
     stirred: AtomicBool,
@@ -136,6 +139,7 @@ impl Run {
             driver: Notify::new(),
             agent: Notify::new(),
             hooked: AtomicBool::new(false),
+            hidden: OnceLock::new(),
             canceled: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
             shared: Mutex::new(Shared {
@@ -191,7 +195,10 @@ impl Run {
                 if shared.has_room() {
                     self.check_caps(&shared, size)?;
                     let Some(event) = event.take() else { return Ok(()) };
-                    let event = event(&mut Artifacts(&mut shared.artifacts))?;
+                    let mut event = event(&mut Artifacts(&mut shared.artifacts))?;
+                    if let Some(hidden) = self.hidden.get() {
+                        hide(hidden, &mut event);
+                    }
                     shared.push(self.engine.clock.now(), event, size);
                     if let Some((scope, mark)) = mark {
                         match shared.head.marks.get_mut(scope) {
@@ -705,5 +712,18 @@ impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.lock().busy -= 1;
         self.0.driver.notify_one();
+    }
+}
+
+/// Cleans what an agent says beside its results.
+fn hide(hidden: &KnownSecrets, event: &mut Event) {
+    match event {
+        Event::Log(line) => line.text = hidden.clean(&line.text).into_owned(),
+        Event::Progress(progress) => {
+            if let Some(text) = &mut progress.text {
+                *text = hidden.clean(text).into_owned();
+            }
+        }
+        _ => {}
     }
 }

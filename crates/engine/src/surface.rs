@@ -5,6 +5,7 @@
 //! its questions and is called again with the answers, so that no call is held meanwhile.
 
 mod asking;
+mod cost;
 mod list_changes;
 mod meta;
 mod prompts;
@@ -30,8 +31,8 @@ pub use self::{
         Body, Resource, ResourceContent, ResourceProfile, Template, access_of, expand, matches, normalized,
     },
     shape::{
-        Bounded, MAX_EXPLAINED, MAX_EXPLANATION, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, Shape,
-        ShapeError,
+        Bounded, MAX_EXPLAINED, MAX_EXPLANATION, MAX_SCHEMA_BYTES, MAX_SCHEMA_COST, MAX_SCHEMA_DEPTH,
+        MAX_SUBSCHEMAS, Shape, ShapeError, VALIDATION_DEADLINE, is_cheap, validate_off_worker,
     },
     tools::{Block, Tool, ToolOutput, ToolProfile, tool},
 };

@@ -9,6 +9,7 @@ mod batch;
 mod card;
 mod chat;
 mod connection;
+mod credential_origin;
 mod desk;
 mod error;
 mod follow;
@@ -31,6 +32,7 @@ mod task;
 mod tenant;
 mod text;
 mod token;
+mod trust;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -62,6 +64,8 @@ enum Command {
     /// Look at tasks, follow them, cancel them
     #[command(subcommand)]
     Task(task::Command),
+    /// Trust the configuration file of a folder, so that `nuncio mcp` starts what it names
+    Trust(trust::Flags),
     /// Look at agent cards
     #[command(subcommand)]
     Card(card::Command),
@@ -108,7 +112,7 @@ impl Command {
     /// In which form the command speaks, errors included.
     fn format(&self) -> Format {
         match self {
-            Self::Serve(_) | Self::Mcp(_) | Self::Store(_) => Format::Text,
+            Self::Serve(_) | Self::Mcp(_) | Self::Store(_) | Self::Trust(_) => Format::Text,
             Self::Send(flags) => flags.agent.output.format,
             Self::Chat(flags) => flags.format,
             Self::Task(command) => command.format(),
@@ -156,6 +160,7 @@ impl Command {
                 Self::Tenant(command) => done(command.run().await),
                 Self::Audit(flags) => done(flags.run().await),
                 Self::Store(command) => done(command.run().await),
+                Self::Trust(flags) => done(flags.run()),
             }
         });
         // What still blocks in the background has nothing left to say.

@@ -9,6 +9,7 @@ mod file;
 mod print;
 mod remotes;
 mod settings;
+mod trust;
 
 use std::{
     collections::BTreeMap,
@@ -25,6 +26,7 @@ use nuncio::{
 
 pub(crate) use agents::AgentTables;
 pub(crate) use settings::{SETTINGS, Setting, Shape, store as store_url};
+pub(crate) use trust::{is_trusted, trust};
 
 /// How long lines of the audit are kept.
 const AUDIT_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
@@ -182,6 +184,9 @@ pub(crate) enum ConfigError {
     /// The file has a key that means nothing.
     #[error("{}: there is no setting {key:?}{}", path.display(), did_you_mean(nearest.as_deref()))]
     UnknownKey { path: PathBuf, key: String, nearest: Option<String> },
+    /// The file of the current folder is not this user's alone.
+    #[error("{} is not used: {why}; take the right to write from others, or name the file with --config", path.display())]
+    Untrusted { path: PathBuf, why: String },
     /// A table that cannot be used.
     #[error("{}: [[{table}]]: {why}", path.display())]
     Table { path: PathBuf, table: &'static str, why: String },
@@ -211,6 +216,16 @@ pub(crate) struct Loaded {
     pub(crate) warnings: Vec<String>,
     /// The file that was read, or that would have been if it were there.
     pub(crate) file: PathBuf,
+    /// Whether the file was found in the current folder, and not named.
+    pub(crate) is_found: bool,
+}
+
+impl Loaded {
+    /// Whether the file has programs started, or tests run.
+    pub(crate) fn runs_code(&self) -> bool {
+        !self.config.agents.is_empty()
+            || matches!(self.sources.get("sparc.test-command"), Some(Source::File(_)))
+    }
 }
 
 /// What was given on the command line: text by key.
@@ -227,7 +242,14 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
         .filter(|(name, value)| name.starts_with("NUNCIO_") && !value.is_empty())
         .collect();
     let named = file.map(Path::to_owned).or_else(|| environment.get("NUNCIO_CONFIG").map(PathBuf::from));
+    let is_found = named.is_none();
     let path = named.or_else(|| Path::new(FILE).is_file().then(|| FILE.into()));
+    if let (true, Some(path)) = (is_found, &path) {
+        let others = trust::writable_by_others(path);
+        if let Some(why) = others.map_err(|source| ConfigError::Read { path: path.clone(), source })? {
+            return Err(ConfigError::Untrusted { path: path.clone(), why });
+        }
+    }
     let from_file = path.as_deref().map(file::read).transpose()?.unwrap_or_default();
 
     let (mut config, mut sources) = (Config::default(), BTreeMap::new());
@@ -252,7 +274,7 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
     config.agents = from_file.agents;
     complete(&config, &sources)?;
     let file = path.unwrap_or_else(|| FILE.into());
-    Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()), file })
+    Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()), file, is_found })
 }
 
 /// Looks at settings that mean something only together.

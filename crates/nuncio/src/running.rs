@@ -81,6 +81,9 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     }
     nuncio.options.access.audit = nuncio.security.audit_level(secured, nuncio.options.access.audit);
     let fleet = Fleet::new(nuncio.configured.clone())?;
+    for spec in &nuncio.configured {
+        nuncio.options.access.redactor.learn(&spec.known);
+    }
     let catalog = nuncio.catalog(&fleet)?;
     let data = nuncio.data.clone();
     data_dir::make(&data)?;

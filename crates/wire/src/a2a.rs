@@ -32,7 +32,11 @@ pub use fault::{Fault, Problem};
 pub use input::Malformed;
 pub use message::AddressedMessage;
 pub use method::{Choice, Unchosen, choose};
-use nuncio_engine::{event::{Entry, Event}, task::Task, webhook::WebhookConfig};
+use nuncio_engine::{
+    event::{Entry, Event},
+    task::Task,
+    webhook::WebhookConfig,
+};
 use serde_json::value::RawValue;
 pub use stream::{ArtifactUpdate, StatusUpdate, StreamEvent};
 pub use task::{TaskView, View, write_resource as write_task_resource};

@@ -52,7 +52,7 @@ enum Refused {
 
 impl HttpAgent {
     pub(super) fn new(table: &AgentSpec, spec: &HttpSpec) -> Result<Self, SpecError> {
-        let url = &spec.url;
+        let url = spec.url.expose();
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(table.wrong("url", "expected an address with http or https"));
         }
@@ -62,7 +62,7 @@ impl HttpAgent {
         if spec.max_answer_bytes == 0 {
             return Err(table.wrong("max-answer-bytes", "expected at least 1"));
         }
-        let profile = table.profile(&format!("The endpoint {url}."));
+        let profile = table.profile(&format!("The endpoint {}.", table.name));
         let client = client(url).map_err(|error| table.wrong("url", error.to_string()))?;
         Ok(Self { profile, spec: spec.clone(), headers: headers(table, spec)?, client })
     }
@@ -109,7 +109,7 @@ impl HttpAgent {
         input.insert("answers".into(), answers.into());
         let request = self
             .client
-            .post(self.spec.url.clone())
+            .post(self.spec.url.expose().clone())
             .headers(self.headers.clone())
             .header("idempotency-key", step.idempotency_key())
             .header("traceparent", cx.trace().header())
@@ -198,7 +198,7 @@ impl Agent for HttpAgent {
     }
 
     fn probe(&self) -> Option<Arc<dyn Probe>> {
-        Some(Arc::new(Listens(self.spec.url.clone())))
+        Some(Arc::new(Listens(self.spec.url.expose().clone())))
     }
 }
 
@@ -244,7 +244,7 @@ fn headers(table: &AgentSpec, spec: &HttpSpec) -> Result<HeaderMap, SpecError> {
     for (name, value) in &spec.headers {
         let wrong = |what: &str| table.wrong("headers", format!("{name:?}: that is no {what} of a header"));
         let name = HeaderName::try_from(name.as_str()).map_err(|_| wrong("name"))?;
-        let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| wrong("value"))?;
+        let mut value = HeaderValue::try_from(value.expose()).map_err(|_| wrong("value"))?;
         value.set_sensitive(true);
         headers.insert(name, value);
     }

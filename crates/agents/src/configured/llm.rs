@@ -66,11 +66,11 @@ pub(super) fn make(spec: &AgentSpec, llm: &LlmSpec) -> Result<Made, SpecError> {
         llm.provider.parse().map_err(|error| spec.wrong("provider", format!("{error}")))?;
     check(spec, llm, provider)?;
     let options = ModelOptions {
-        url: llm.base_url.as_ref().map(|url| url.as_str().to_owned()),
+        url: llm.base_url.as_ref().map(|url| url.expose().as_str().to_owned()),
         key: llm.api_key.as_ref().map(|key| key.0.clone()),
         timeout: llm.timeout,
         retries: llm.retries,
-        ..ModelOptions::of(provider, &llm.model)
+        ..ModelOptions::of(provider, llm.model.expose())
     };
     let model = Model::new(&options).map_err(|error| spec.wrong("base-url", error.to_string()))?;
     let profile = spec.profile(&format!("Answers with the model {} of {}.", llm.model, provider.name()));
@@ -78,7 +78,7 @@ pub(super) fn make(spec: &AgentSpec, llm: &LlmSpec) -> Result<Made, SpecError> {
 }
 
 fn check(spec: &AgentSpec, llm: &LlmSpec, provider: Provider) -> Result<(), SpecError> {
-    if llm.model.trim().is_empty() {
+    if llm.model.expose().trim().is_empty() {
         return Err(spec.wrong("model", "is empty: name one of the provider's models"));
     }
     if llm.api_key.is_none() && llm.base_url.is_none() && provider.needs_key() {

@@ -38,7 +38,7 @@ pub(super) struct ProcessAgent {
 
 impl ProcessAgent {
     pub(super) fn new(table: &AgentSpec, spec: &ProcessSpec) -> Result<Self, SpecError> {
-        if spec.command.first().is_none_or(String::is_empty) {
+        if spec.command.first().is_none_or(|program| program.expose().is_empty()) {
             return Err(table.wrong(
                 "command",
                 "expected a program and its arguments, such as [\"python3\", \"agent.py\"]",
@@ -54,7 +54,7 @@ impl ProcessAgent {
                 return Err(table.wrong(key, "expected at least 1"));
             }
         }
-        let profile = table.profile(&format!("The program {}.", spec.command.join(" ")));
+        let profile = table.profile(&format!("The program {}.", table.name));
         Ok(Self { profile, places: Places::new(spec.max_processes), spec: spec.clone() })
     }
 
@@ -177,11 +177,12 @@ struct IsThere(ProcessSpec);
 impl Probe for IsThere {
     async fn look(&self) -> Result<(), String> {
         let Some(program) = self.0.command.first() else { return Err("there is no command".into()) };
-        let beside = |dir: PathBuf| dir.join(program).is_file();
-        let found = if program.contains('/') {
-            beside(self.0.dir.clone().unwrap_or_default())
+        let beside = |dir: PathBuf| dir.join(program.expose()).is_file();
+        let found = if program.expose().contains('/') {
+            beside(self.0.dir.as_ref().map(|dir| dir.path().to_owned()).unwrap_or_default())
         } else {
-            let path = self.0.env.get("PATH").map(Into::into).or_else(|| std::env::var_os("PATH"));
+            let path =
+                self.0.env.get("PATH").map(|path| path.expose().into()).or_else(|| std::env::var_os("PATH"));
             std::env::split_paths(&path.unwrap_or_default()).any(beside)
         };
         if found { Ok(()) } else { Err(format!("there is no program {program:?}")) }

@@ -112,7 +112,7 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<Made, SpecError> {
         whole_server: false,
         ..A2aOptions::default()
     };
-    let peer = Arc::new(A2aPeer::new(own.url.clone(), options));
+    let peer = Arc::new(A2aPeer::new(own.url.expose().clone(), options));
     let patience = patience(own.patience, own.away);
     Ok(Remote { lost: own.lost, patience, ..Remote::new(peer) }.make(spec))
 }

@@ -1,15 +1,17 @@
 //! What a table `[[agent]]` says: what all kinds have in common, and what belongs to one kind.
 //!
-//! A key that means nothing is an error, because a limit that somebody believes to be set is worse than none. A
-//! text may name a variable of the environment, `${NAME}`, so that secrets stay out of the file.
+//! A key that means nothing is an error, because a limit that somebody believes to be set is worse than none. Where a
+//! secret may stand, a text may name a variable of the environment, `${NAME}`; what is shown to callers takes none.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use nuncio_client::peer::{Place, Program};
-use nuncio_engine::{Profile, Skill};
+use nuncio_engine::{Profile, Skill, redact::KnownSecrets};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use url::Url;
+
+pub use super::filled::{Filled, FilledUrl, Secret, path_beside};
+use super::filled::{fill, is_filled};
 
 /// A table that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +42,8 @@ pub struct AgentSpec {
     pub time_limit: Option<Duration>,
     /// What it is.
     pub kind: Kind,
+    /// What the variables stand for that the table names.
+    pub known: KnownSecrets,
 }
 
 /// A skill, as a table says it.
@@ -81,13 +85,13 @@ pub enum Kind {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProcessSpec {
     /// The program and its arguments.
-    pub command: Vec<String>,
+    pub command: Vec<Filled>,
     /// What it finds in its environment beside PATH, HOME, LANG and TMPDIR.
     #[serde(default)]
-    pub env: BTreeMap<String, String>,
+    pub env: BTreeMap<String, Filled>,
     /// Where it starts; relative to the folder of the file.
     #[serde(default)]
-    pub dir: Option<PathBuf>,
+    pub dir: Option<Filled>,
     /// How often it is started again after it has crashed, for one task.
     #[serde(default = "three")]
     pub restarts: u32,
@@ -127,10 +131,10 @@ pub enum Speaks {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HttpSpec {
     /// Where.
-    pub url: Url,
+    pub url: FilledUrl,
     /// Headers of every request.
     #[serde(default)]
-    pub headers: BTreeMap<String, String>,
+    pub headers: BTreeMap<String, Filled>,
     /// How long an answer may take, or the next piece of one that streams.
     #[serde(default = "two_minutes", deserialize_with = "duration")]
     pub timeout: Duration,
@@ -151,22 +155,22 @@ pub struct HttpSpec {
 pub struct McpSpec {
     /// The program and its arguments.
     #[serde(default)]
-    pub command: Vec<String>,
+    pub command: Vec<Filled>,
     /// What it finds in its environment beside PATH, HOME, LANG and TMPDIR.
     #[serde(default)]
-    pub env: BTreeMap<String, String>,
+    pub env: BTreeMap<String, Filled>,
     /// Where it starts; relative to the folder of the file.
     #[serde(default)]
-    pub dir: Option<PathBuf>,
+    pub dir: Option<Filled>,
     /// Where it is, if it is not a program.
     #[serde(default)]
-    pub url: Option<Url>,
+    pub url: Option<FilledUrl>,
     /// A bearer token, for the origin of the address.
     #[serde(default)]
     pub token: Option<Secret>,
     /// The file that it stands in, read anew for every request; relative to the folder of the file.
     #[serde(default)]
-    pub token_file: Option<PathBuf>,
+    pub token_file: Option<Filled>,
     /// How to get tokens.
     #[serde(default)]
     pub oauth: Option<OAuthSpec>,
@@ -195,13 +199,13 @@ pub struct McpSpec {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct A2aSpec {
     /// The agent, or its card.
-    pub url: Url,
+    pub url: FilledUrl,
     /// A bearer token, for the origin of the address.
     #[serde(default)]
     pub token: Option<Secret>,
     /// The file that it stands in, read anew for every request; relative to the folder of the file.
     #[serde(default)]
-    pub token_file: Option<PathBuf>,
+    pub token_file: Option<Filled>,
     /// How to get tokens.
     #[serde(default)]
     pub oauth: Option<OAuthSpec>,
@@ -228,16 +232,16 @@ pub struct OAuthSpec {
     pub grant: Option<GrantKind>,
     /// An id that the issuer has given out.
     #[serde(default)]
-    pub client_id: Option<String>,
+    pub client_id: Option<Filled>,
     /// The secret that belongs to it.
     #[serde(default)]
     pub client_secret: Option<Secret>,
     /// The file that the secret stands in; relative to the folder of the file.
     #[serde(default)]
-    pub client_secret_file: Option<PathBuf>,
+    pub client_secret_file: Option<Filled>,
     /// Who issues the tokens; a server that names another is refused. Required with a secret.
     #[serde(default)]
-    pub issuer: Option<String>,
+    pub issuer: Option<Filled>,
     /// What to ask for; empty: what the server says.
     #[serde(default)]
     pub scopes: Vec<String>,
@@ -276,16 +280,16 @@ pub struct LlmSpec {
     /// openai (and whatever speaks like it), anthropic, gemini or ollama.
     pub provider: String,
     /// The model's name there.
-    pub model: String,
+    pub model: Filled,
     /// Where it is, if not where the provider is.
     #[serde(default)]
-    pub base_url: Option<Url>,
+    pub base_url: Option<FilledUrl>,
     /// The key. May be missing for ollama, and where base-url leads somewhere that wants none.
     #[serde(default)]
     pub api_key: Option<Secret>,
     /// What it is told before anything else.
     #[serde(default)]
-    pub system: Option<String>,
+    pub system: Option<Filled>,
     /// Agents of this server that it may call: a name, or `agent/skill` for one tool of an MCP server.
     #[serde(default)]
     pub tools: Vec<String>,
@@ -313,17 +317,6 @@ pub struct LlmSpec {
     /// How often a request is made again that was not taken (429, 5xx, no connection, a stream that was cut).
     #[serde(default = "five")]
     pub retries: u32,
-}
-
-/// A text that is shown to nobody.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("…")
-    }
 }
 
 fn three() -> u32 {
@@ -400,6 +393,9 @@ fn parse_duration(text: &str) -> Option<Duration> {
     count.checked_mul(millis).filter(|millis| *millis > 0).map(Duration::from_millis)
 }
 
+/// Why a key takes no variable: what it says is shown to callers, or in errors.
+const NO_VARIABLE: &str = "takes no variable ${NAME}: it is no place for a secret, write the value itself";
+
 /// What all kinds have in common.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -438,8 +434,9 @@ impl AgentSpec {
                 return Err(wrong(&name, "kind", why));
             }
         };
+        let mut known = KnownSecrets::default();
         for (key, value) in &mut table {
-            fill(value, variable).map_err(|why| wrong(&name, key, why))?;
+            fill(value, variable, &mut known).map_err(|why| wrong(&name, key, why))?;
         }
         let (common, own): (Map<String, Value>, Map<String, Value>) =
             table.into_iter().partition(|(key, _)| COMMON.contains(&key.as_str()));
@@ -455,7 +452,7 @@ impl AgentSpec {
                 return Err(wrong(&name, "kind", why));
             }
         };
-        Ok(Self { name, description, version, skills, input_schema, time_limit, kind })
+        Ok(Self { name, description, version, skills, input_schema, time_limit, kind, known })
     }
 
     /// How an agent of this table presents itself, where nobody elsewhere says more.
@@ -494,11 +491,11 @@ impl McpSpec {
     /// Where the server is.
     pub fn place(&self) -> Result<Place, String> {
         match (&self.url, self.command.is_empty()) {
-            (Some(url), true) => Ok(Place::Url(url.clone())),
+            (Some(url), true) => Ok(Place::Url(url.expose().clone())),
             (None, false) => Ok(Place::Command(Program {
-                command: self.command.clone(),
-                env: self.env.clone(),
-                dir: self.dir.clone(),
+                command: self.command.iter().map(|word| word.expose().to_owned()).collect(),
+                env: self.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
+                dir: self.dir.as_ref().map(|dir| dir.path().to_owned()),
             })),
             _ => Err("an MCP server has a command or a url, one of the two".into()),
         }
@@ -511,6 +508,10 @@ fn wrong(agent: &str, key: &str, why: impl Into<String>) -> SpecError {
 
 fn read<T: DeserializeOwned>(agent: &str, table: Map<String, Value>) -> Result<T, SpecError> {
     let mut at = "table".to_owned();
+    // A schema is any JSON, and would take a filled text for a part of itself.
+    if table.get("input-schema").is_some_and(is_filled) {
+        return Err(wrong(agent, "input-schema", NO_VARIABLE));
+    }
     // The message of an error does not say at which key it was found, so each is tried alone first.
     for (key, value) in &table {
         let alone: Map<String, Value> = [(key.clone(), value.clone())].into_iter().collect();
@@ -520,39 +521,11 @@ fn read<T: DeserializeOwned>(agent: &str, table: Map<String, Value>) -> Result<T
             at.clone_from(key);
         }
     }
-    serde_json::from_value(Value::Object(table)).map_err(|error| wrong(agent, &at, error.to_string()))
-}
-
-/// Puts the environment's variables in the place of `${NAME}`.
-fn fill(value: &mut Value, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), String> {
-    match value {
-        Value::String(text) => {
-            *text = filled(text, variable)?;
-            Ok(())
-        }
-        Value::Array(items) => items.iter_mut().try_for_each(|item| fill(item, variable)),
-        Value::Object(members) => members.values_mut().try_for_each(|member| fill(member, variable)),
-        _ => Ok(()),
-    }
-}
-
-fn filled(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("${") {
-        out.push_str(&rest[..at]);
-        let Some(end) = rest[at..].find('}') else {
-            return Err("a variable ${NAME} has no closing brace".into());
-        };
-        let name = &rest[at + 2..at + end];
-        match variable(name) {
-            Some(value) => out.push_str(&value),
-            None => return Err(format!("the variable {name} of the environment is not set")),
-        }
-        rest = &rest[at + end + 1..];
-    }
-    out.push_str(rest);
-    Ok(out)
+    let filled = table.get(&at).is_some_and(is_filled);
+    serde_json::from_value(Value::Object(table)).map_err(|error| match error.to_string() {
+        why if filled && why.starts_with("invalid type: map") => wrong(agent, &at, NO_VARIABLE),
+        why => wrong(agent, &at, why),
+    })
 }
 
 #[cfg(test)]
@@ -577,7 +550,7 @@ mod tests {
         assert_eq!(spec.time_limit, Some(Duration::from_secs(300)));
         assert_eq!(spec.profile("a program").skills[0].tags, ["loud"]);
         let Kind::Process(process) = spec.kind else { panic!("a process") };
-        assert_eq!((process.restarts, process.env["API"].as_str()), (3, "k-1!"));
+        assert_eq!((process.restarts, process.env["API"].expose()), (3, "k-1!"));
     }
 
     #[test]

@@ -3,9 +3,12 @@
 //! A schema may come from somebody else's server, so it is bounded in what it may cost, and a `$ref` that
 //! leads anywhere else than into the schema itself is refused: nothing is ever fetched.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::cost::cost;
 
 /// The largest schema, in bytes of its JSON.
 pub const MAX_SCHEMA_BYTES: usize = 256 * 1024;
@@ -13,6 +16,18 @@ pub const MAX_SCHEMA_BYTES: usize = 256 * 1024;
 pub const MAX_SUBSCHEMAS: usize = 4096;
 /// How deep they may stand in each other.
 pub const MAX_SCHEMA_DEPTH: usize = 64;
+
+/// The most schemas that one value is held against, with references multiplied out.
+pub const MAX_SCHEMA_COST: u64 = 100_000;
+
+/// Schemas that cost no more than this are applied where they are needed; dearer ones beside the workers.
+const CHEAP_SCHEMA_COST: u64 = 1_000;
+/// How long a foreign schema may take for one value.
+pub const VALIDATION_DEADLINE: Duration = Duration::from_secs(2);
+/// Threads that foreign schemas may occupy at once: one that is past its deadline keeps its thread until it ends.
+const VALIDATION_THREADS: usize = 4;
+
+static VALIDATIONS: Semaphore = Semaphore::const_new(VALIDATION_THREADS);
 
 /// Parts of a value of which everything that is wrong is named.
 pub const MAX_EXPLAINED: usize = 10_000;
@@ -45,6 +60,12 @@ impl Shape {
         }
         let mut count = 0;
         check(schema, 0, &mut count)?;
+        if cost(schema, MAX_SCHEMA_COST).is_none() {
+            return Err(ShapeError(format!(
+                "with its references multiplied out the schema is more than {MAX_SCHEMA_COST} schemas \
+                 (max_schema_cost)"
+            )));
+        }
         let validator = jsonschema::validator_for(schema).map_err(|error| ShapeError(error.to_string()))?;
         Ok(Self { validator, mirrors: text.contains(HEADER) })
     }
@@ -87,6 +108,26 @@ impl Shape {
         let found = errors.by_ref().take(max).map(|error| in_words(&error)).collect();
         (found, errors.count())
     }
+}
+
+/// Whether a schema of somebody else's may be applied on a worker.
+pub fn is_cheap(schema: &Value) -> bool {
+    cost(schema, CHEAP_SCHEMA_COST).is_some()
+}
+
+/// Does work with foreign schemas beside the workers, within [`VALIDATION_DEADLINE`]. `None`: it took longer, or too
+/// many others do.
+pub async fn validate_off_worker<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let work = async {
+        let permit = VALIDATIONS.acquire().await.ok()?;
+        // The permit goes with the thread, not with the wait for it.
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        done.await.ok()
+    };
+    tokio::time::timeout(VALIDATION_DEADLINE, work).await.ok().flatten()
 }
 
 /// Whether a value has at most so many parts.
@@ -199,6 +240,22 @@ mod tests {
         refused(json!({ "$ref": "http://127.0.0.1:1/schema.json" }), "nothing is fetched");
         refused(json!({ "$ref": "file:///etc/passwd" }), "nothing is fetched");
         refused(json!({ "type": "strange" }), "strange");
+        let again = json!({ "$ref": "#/$defs/a" });
+        refused(
+            json!({ "$defs": { "a": { "allOf": [again, again] } }, "$ref": "#/$defs/a" }),
+            "max_schema_cost",
+        );
+    }
+
+    #[tokio::test]
+    async fn a_schema_that_takes_long_costs_no_worker_and_has_a_deadline() {
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let started = std::time::Instant::now();
+        let slow = validate_off_worker(move || wait.recv().is_ok()).await;
+        assert_eq!(slow, None);
+        assert!(started.elapsed() >= VALIDATION_DEADLINE);
+        drop(release);
+        assert_eq!(validate_off_worker(|| 7).await, Some(7));
     }
 
     #[test]

@@ -29,7 +29,18 @@ const EDGE: usize = 4096;
 /// Variables of the server's environment that every test command has: what a program needs to be found and to run. All
 /// others are named by the operator (`sparc.test-env`): what the tests run may be written by a model.
 pub const TEST_ENV: [&str; 12] = [
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR", "SYSTEMROOT",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "SYSTEMROOT",
 ];
 /// The longest context id that a command is given.
 const MAX_CONTEXT: usize = 128;

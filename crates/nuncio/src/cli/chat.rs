@@ -54,7 +54,7 @@ use self::{
     session::{Inbox, NEWS, Session},
     signing::Signing,
 };
-use super::{error::CliError, local_server, output::Format};
+use super::{credential_origin::CredentialFlags, error::CliError, local_server, output::Format};
 use crate::{config::LogFormat, logs};
 
 /// All levels, lowest first.
@@ -114,6 +114,8 @@ pub(crate) struct Flags {
         value_delimiter = ' '
     )]
     bearer: Vec<String>,
+    #[command(flatten)]
+    credentials: CredentialFlags,
     /// Under which name you sign in, where you are several to one server: tokens and runs of each are kept apart
     #[arg(long, env = "NUNCIO_CHAT_ACCOUNT", value_name = "NAME", conflicts_with = "bearer")]
     account: Option<String>,
@@ -161,6 +163,9 @@ impl Flags {
         let bearers = connecting::bearers(&places, &names, &self.bearer).map_err(CliError::Usage)?;
         for (number, (place, bearer)) in places.iter().zip(&bearers).enumerate() {
             let bearer = bearer.as_deref();
+            if let (Place::Url { url, .. }, Some(_)) = (place, bearer) {
+                self.credentials.check(url, Some(url)).map_err(CliError::Usage)?;
+            }
             let mut authorizer = place.authorizer(bearer);
             let mut sign_in = None;
             if let (Place::Url { url, .. }, None) = (place, &authorizer) {

@@ -14,6 +14,7 @@ use nuncio_wire::a2a::Dialect;
 use url::Url;
 
 use super::{
+    credential_origin::CredentialFlags,
     error::{CliError, Seen},
     local_server,
     output::{OutputFlags, note},
@@ -41,6 +42,8 @@ pub(crate) struct AgentFlags {
     /// An API key. Others on this machine can see flags: better set A2ACLI_API_KEY
     #[arg(long, env = "A2ACLI_API_KEY", hide_env_values = true, value_name = "KEY")]
     api_key: Option<String>,
+    #[command(flatten)]
+    credential_flags: CredentialFlags,
     /// A service parameter, sent as an HTTP header
     #[arg(long = "svc-param", value_name = "KEY:VALUE", value_parser = service_parameter)]
     service_parameters: Vec<(HeaderName, HeaderValue)>,
@@ -87,6 +90,7 @@ pub(crate) struct Connection {
     reference: CardReference,
     preference: Preference,
     credentials: Credentials,
+    credential_flags: CredentialFlags,
     http: HttpOptions,
     /// The address of the local server and its operator's token, where the user named neither.
     operator: Option<(String, String)>,
@@ -139,6 +143,7 @@ impl AgentFlags {
                 service_parameters: with_trace(self.service_parameters),
                 ..Credentials::default()
             },
+            credential_flags: self.credential_flags,
             http: HttpOptions { insecure: self.insecure, ..HttpOptions::default() },
             operator,
             timeout: self.timeout,
@@ -161,11 +166,24 @@ impl Connection {
                 .map_err(|error| self.failed(error))
         };
         let client = connect(&self.credentials)?;
-        let Some((server, token)) = &self.operator else { return Ok(client) };
-        // The operator's token leaves this machine only to where nobody reads along.
         let endpoint = client.endpoint();
+        let trace = HeaderName::from_static("traceparent");
+        let Credentials { bearer, api_key, service_parameters, .. } = &self.credentials;
+        let given = bearer.is_some()
+            || api_key.is_some()
+            || service_parameters.iter().any(|(name, _)| *name != trace);
+        if given {
+            let named = match &self.reference {
+                CardReference::Url(url) => Some(url),
+                CardReference::File(_) => None,
+            };
+            self.credential_flags.check(endpoint, named).map_err(CliError::Usage)?;
+        }
+        let Some((server, token)) = &self.operator else { return Ok(client) };
+        // The operator's token is for the server that published it, wherever its card leads.
         let here = Url::parse(server).is_ok_and(|server| server.origin() == endpoint.origin());
-        match here || endpoint.scheme() == "https" {
+        let is_named = self.credential_flags.check(endpoint, None).is_ok();
+        match here || is_named {
             true => connect(&Credentials { bearer: Some(token.clone()), ..self.credentials.clone() }),
             false => Ok(client),
         }
@@ -236,7 +254,8 @@ fn version(text: &str) -> Result<Dialect, String> {
     match text {
         "1.0" | "1" => Ok(Dialect::V1),
         "0.3" | "0.3.0" => Ok(Dialect::V0_3),
-        _ => Err("this client speaks 1.0 and 0.3".to_owned()),
+        "0.1" | "0.1.0" => Ok(Dialect::V0_1),
+        _ => Err("this client speaks 1.0, 0.3 and 0.1".to_owned()),
     }
 }
 

@@ -29,7 +29,17 @@ const WAITING: usize = 64;
 
 pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     nuncio::raise_descriptor_limit();
-    let mut config = config::load(&flags.given, flags.config.as_deref())?.config;
+    let loaded = config::load(&flags.given, flags.config.as_deref())?;
+    if loaded.is_found && loaded.runs_code() && !config::is_trusted(&loaded.file) {
+        let file = std::path::absolute(&loaded.file).unwrap_or_else(|_| loaded.file.clone());
+        return Err(CliError::Usage(format!(
+            "{} starts programs, and was only found here: name it (--config), or trust it once as it is \
+             (`nuncio trust {}`)",
+            file.display(),
+            file.display()
+        )));
+    }
+    let mut config = loaded.config;
     // The standard output belongs to the protocol; log lines go to the standard error.
     logs::start(&config.log, config.log_format, &config.engine.access.redactor);
     if !flags.given.contains_key("listen") {

@@ -1,12 +1,15 @@
 //! What goes to the standard output, and nothing else does: JSON as the protocol has it, one document or one
 //! line an event, or text.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, value::RawValue};
 
-use super::{error::CliError, text::plain};
+use super::{
+    error::CliError,
+    text::{is_safe, plain},
+};
 
 /// How a command speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -50,6 +53,14 @@ pub(crate) fn json(document: &RawValue) -> Result<(), CliError> {
 
 /// The same, for a document that is text.
 pub(crate) fn json_text(document: &str) -> Result<(), CliError> {
+    let escaped;
+    let document = match document.chars().all(is_safe) || !io::stdout().is_terminal() {
+        true => document,
+        false => {
+            escaped = escape(document);
+            &escaped
+        }
+    };
     let mut out = io::stdout().lock();
     if document.contains(['\n', '\r']) {
         // A server may pretty-print; a line is a line.
@@ -59,6 +70,22 @@ pub(crate) fn json_text(document: &str) -> Result<(), CliError> {
         writeln!(out, "{document}")?;
     }
     Ok(out.flush()?)
+}
+
+/// The same JSON, with what a terminal would not show as it is written as its code. Such characters are in strings only.
+fn escape(document: &str) -> String {
+    let mut out = String::with_capacity(document.len());
+    for letter in document.chars() {
+        if is_safe(letter) || letter == '\r' {
+            out.push(letter);
+        } else {
+            let mut units = [0; 2];
+            for unit in letter.encode_utf16(&mut units) {
+                let _ = std::fmt::Write::write_fmt(&mut out, format_args!("\\u{unit:04x}"));
+            }
+        }
+    }
+    out
 }
 
 /// Prints text as it is.

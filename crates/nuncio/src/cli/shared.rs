@@ -21,12 +21,13 @@ use url::Url;
 
 use super::{
     connection::{Origin, Target, given_trace},
+    credential_origin::CredentialFlags,
     error::{CliError, Seen},
     output::{self, Format, note},
     serve::server,
 };
 use crate::{
-    config::{self, Config, Given, LogFormat},
+    config::{self, AgentTables, Config, Given, LogFormat},
     duration, logs,
 };
 
@@ -46,6 +47,8 @@ pub(crate) struct ServerFlags {
     /// A bearer token. Others on this machine can see flags: better set A2ACLI_BEARER
     #[arg(long, global = true, env = "A2ACLI_BEARER", hide_env_values = true, value_name = "TOKEN")]
     bearer: Option<String>,
+    #[command(flatten)]
+    credentials: CredentialFlags,
     /// How long to wait before giving up, such as 30s. Default: as long as it takes
     #[arg(long, global = true, env = "A2ACLI_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
@@ -107,6 +110,9 @@ impl ServerFlags {
         let place = match &self.server {
             Some(url) => {
                 let url = server_url(url)?;
+                if let (Some(_), Ok(address)) = (&self.bearer, Url::parse(&url)) {
+                    self.credentials.check(&address, Some(&address)).map_err(CliError::Usage)?;
+                }
                 let target = Target { origin: Origin::Given, flags: format!(" -a {url}") };
                 Place { url, bearer: None, target, own: None }
             }
@@ -129,7 +135,13 @@ impl ServerFlags {
 
 /// The server that holds the data folder: another process, or this one.
 async fn local(data: Option<PathBuf>) -> Result<Place, CliError> {
-    let mut config = config::load(&Given::new(), None)?.config;
+    let loaded = config::load(&Given::new(), None)?;
+    let mut config = loaded.config;
+    if loaded.is_found {
+        // A command that asks for something else starts no programs of the folder that it happens to stand in.
+        config.agents = AgentTables::default();
+        config.flows.sparc.test_command = None;
+    }
     let flags = data
         .as_ref()
         .map(|data| format!(" --data {}", quoted(&data.display().to_string())))

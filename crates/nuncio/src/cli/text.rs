@@ -198,9 +198,24 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
 }
 
+/// Whether a terminal shows a character as what it is. A control character is obeyed; one that turns the direction of
+/// writing, joins or has no width makes a text look like another.
+pub(crate) fn is_safe(c: char) -> bool {
+    match c {
+        '\n' | '\t' => true,
+        // Soft hyphen, combining grapheme joiner, Arabic letter mark, Hangul and Mongolian fillers.
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180f}' => false,
+        // Zero-width space and joiners, marks, embeddings and overrides; separators; isolates and invisible operators.
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => false,
+        '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' => false,
+        // Tags, and variation selectors without a glyph of their own.
+        '\u{e0000}'..='\u{e0fff}' => false,
+        c => !c.is_control(),
+    }
+}
+
 /// What an agent says may hold control sequences; a terminal must not obey them.
 pub(crate) fn plain(text: &str) -> String {
-    let is_safe = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     if text.chars().all(is_safe) {
         return text.to_owned();
     }
@@ -219,6 +234,19 @@ mod tests {
         text.field("Message", "a\u{1b}[31mb\u{7}");
         text.block("Text", "x\r\ny\u{9b}z\n");
         assert_eq!(text.0, "Message: a\u{fffd}[31mb\u{fffd}\nText:\nx\ny\u{fffd}z\n\n");
+    }
+
+    #[test]
+    fn what_turns_or_hides_text_is_shown_as_such() {
+        for odd in
+            ["\u{202e}", "\u{2066}", "\u{200b}", "\u{200d}", "\u{feff}", "\u{61c}", "\u{e0041}", "\u{ad}"]
+        {
+            assert_eq!(plain(&format!("pay{odd}pal")), "pay\u{fffd}pal", "{odd:?}");
+        }
+        assert_eq!(
+            plain("שלום, العربية, ñ, 日本, e\u{301}, ✔\u{fe0f}"),
+            "שלום, العربية, ñ, 日本, e\u{301}, ✔\u{fe0f}"
+        );
     }
 
     #[test]

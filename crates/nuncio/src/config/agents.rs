@@ -9,7 +9,10 @@ use std::{
 };
 
 use nuncio::{
-    agents::configured::{AgentSpec, Kind, SpecError, spec::COMMON},
+    agents::configured::{
+        AgentSpec, Kind, SpecError,
+        spec::{COMMON, Filled, path_beside},
+    },
     engine::redact::Redactor,
 };
 use toml::{Table, Value};
@@ -53,6 +56,11 @@ fn canonical(table: Table) -> Table {
 }
 
 impl AgentTables {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
     /// What they say, with the environment of this process, for a server of that data folder.
     pub(crate) fn specs(&self, data: &Path) -> Result<Vec<AgentSpec>, ConfigError> {
         let mut specs: Vec<AgentSpec> = vec![];
@@ -83,8 +91,8 @@ impl AgentTables {
             Some(Ok(folder)) => folder,
             _ => std::env::current_dir().unwrap_or_default(),
         };
-        let beside = |dir: &mut Option<PathBuf>| *dir = Some(folder.join(dir.take().unwrap_or_default()));
-        let beside_too = |file: &mut Option<PathBuf>| *file = file.take().map(|file| folder.join(file));
+        let beside = |dir: &mut Option<Filled>| *dir = Some(path_beside(&folder, dir.take()));
+        let beside_too = |file: &mut Option<Filled>| *file = file.take().map(|file| file.beside(&folder));
         let access = match &mut spec.kind {
             Kind::Mcp(own) => Some((&mut own.token_file, &mut own.oauth)),
             Kind::A2a(own) => Some((&mut own.token_file, &mut own.oauth)),

@@ -24,6 +24,7 @@ mod memory_use;
 mod nginx;
 mod output;
 mod plan;
+mod planted;
 mod push;
 mod random;
 mod registry;

@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is run.
 enum Program {
-    /// `nuncio serve`.
-    Nuncio,
+    /// `nuncio serve`, with further variables of the environment.
+    Nuncio(Vec<(String, String)>),
     /// The agents of `test_agents.rs`, served by the embedding library: alone, or as a node of a cluster.
     TestAgents(Option<Cluster>),
 }
@@ -36,8 +36,9 @@ impl Program {
     fn command(&self, data: &Path, listen: &str, flags: &[String]) -> Command {
         let dir = data.parent().unwrap();
         match self {
-            Self::Nuncio => {
+            Self::Nuncio(environment) => {
                 let mut command = command::nuncio_in(dir);
+                command.envs(environment.iter().map(|(name, value)| (name, value)));
                 command.args(["serve", "--listen", listen, "--data"]).arg(data).args(flags);
                 command
             }
@@ -48,7 +49,7 @@ impl Program {
     /// Whether what is printed at the start is complete with this line.
     fn is_last_of_greeting(&self, line: &str) -> bool {
         match self {
-            Self::Nuncio => line.contains(" send "),
+            Self::Nuncio(_) => line.contains(" send "),
             Self::TestAgents(_) => line.starts_with("Data:"),
         }
     }
@@ -74,14 +75,28 @@ impl ServerProcess {
         Self::try_start(data, flags).unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
-    /// The same; what the server said where it did not start.
+    /// The same, with further variables of the environment.
+    pub(crate) fn start_with(data: &Path, flags: &[&str], environment: &[(String, String)]) -> Self {
+        Self::try_start_with(data, flags, environment.to_vec())
+            .unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
+    }
+
+    /// The same as `start`; what the server said where it did not start.
     pub(crate) fn try_start(data: &Path, flags: &[&str]) -> Result<Self, String> {
+        Self::try_start_with(data, flags, vec![])
+    }
+
+    pub(crate) fn try_start_with(
+        data: &Path,
+        flags: &[&str],
+        environment: Vec<(String, String)>,
+    ) -> Result<Self, String> {
         let mut flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let listen = match flags.iter().position(|flag| *flag == "--listen") {
             Some(at) => flags.drain(at..at + 2).nth(1).unwrap(),
             None => "127.0.0.1:0".to_owned(),
         };
-        Self::try_start_program(Program::Nuncio, data, &listen, flags)
+        Self::try_start_program(Program::Nuncio(environment), data, &listen, flags)
     }
 
     /// A server with the agents of `test_agents.rs`.

@@ -20,8 +20,8 @@ use nuncio_wire::{
     a2a::Ids,
     jsonrpc::{self, Id},
     mcp::{
-        self, Asked, Capabilities, EventOf, Fault, Token, text_of_parts, write_log, write_progress, write_question,
-        write_task_event,
+        self, Asked, Capabilities, EventOf, Fault, Token, text_of_parts, write_log, write_progress,
+        write_question, write_task_event,
     },
 };
 
@@ -246,7 +246,8 @@ impl TaskStream {
     }
 
     fn take(&mut self, first_seq: u64, entries: &[Entry]) {
-        let is_end = |entry: &Entry| matches!(entry.event(), Event::Status(status) if status.state.is_terminal());
+        let is_end =
+            |entry: &Entry| matches!(entry.event(), Event::Status(status) if status.state.is_terminal());
         let ends = entries.iter().any(is_end);
         for (seq, entry) in (first_seq..).zip(entries) {
             if seq <= self.seen {

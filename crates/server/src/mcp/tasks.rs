@@ -7,7 +7,10 @@ use nuncio_engine::{Error, List, Task};
 use nuncio_wire::{
     json,
     jsonrpc::{self, Id},
-    mcp::{self, Capabilities, EVENTS, Fault, Page, TaskView, Token, Update, Version, answer_in_result, write_task},
+    mcp::{
+        self, Capabilities, EVENTS, Fault, Page, TaskView, Token, Update, Version, answer_in_result,
+        write_task,
+    },
 };
 
 use super::{

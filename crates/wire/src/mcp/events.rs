@@ -30,13 +30,7 @@ pub enum EventOf<'a> {
 }
 
 /// Writes an event. False: it is not shown to clients, and nothing was written.
-pub fn write_task_event(
-    out: &mut Vec<u8>,
-    ids: &Ids<'_>,
-    seq: u64,
-    entry: &Entry,
-    of: EventOf<'_>,
-) -> bool {
+pub fn write_task_event(out: &mut Vec<u8>, ids: &Ids<'_>, seq: u64, entry: &Entry, of: EventOf<'_>) -> bool {
     let mut event = Vec::with_capacity(256);
     if Dialect::V1.write_event_or_log(&mut event, ids, seq, entry).is_none() {
         return false;

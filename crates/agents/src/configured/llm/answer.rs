@@ -34,7 +34,7 @@ impl LlmAgent {
         let messages = cx.heard().await.unwrap_or_else(|_| cx.messages().to_vec());
         let heard: Vec<String> = messages.iter().skip(talk.heard).map(said_by_caller).collect();
         let request = Request {
-            system: self.spec.system.clone(),
+            system: self.spec.system.as_ref().map(|system| system.expose().to_owned()),
             turns: talk.turns.iter().cloned().chain(heard.iter().cloned().map(Turn::User)).collect(),
             tools: talk.tools.iter().map(|offered| Tool::clone(&offered.tool)).collect(),
             max_tokens: budget.max_tokens(&self.spec, self.model.provider(), &talk.spent),

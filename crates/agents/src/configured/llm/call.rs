@@ -5,7 +5,7 @@ use nuncio_engine::{
     AgentError, Answer, Message, Part, Role,
     context::{Branch, CallEnd},
     knowledge::Sought,
-    surface::Shape,
+    surface::{self, Shape},
 };
 use serde_json::{Map, Value, json};
 
@@ -25,7 +25,24 @@ pub(super) async fn make(
     spec: &LlmSpec,
     call: &ToolCall,
 ) -> Result<ToolResult, AgentError> {
-    let said = match prepared(tools, call) {
+    let checked = if tools.iter().all(|offered| surface::is_cheap(&offered.tool.schema)) {
+        prepared(tools, call)
+    } else {
+        let (owned, asked) = (tools.to_vec(), call.clone());
+        let work = move || {
+            prepared(&owned, &asked).map(|(offered, arguments)| (offered.tool.name.clone(), arguments))
+        };
+        match surface::validate_off_worker(work).await {
+            Some(checked) => checked.and_then(|(name, arguments)| {
+                let offered = tools.iter().find(|offered| offered.tool.name == name);
+                offered
+                    .map(|offered| (offered, arguments))
+                    .ok_or_else(|| format!("there is no tool {name:?}"))
+            }),
+            None => Err(format!("the schema of {} takes too long to apply", call.name)),
+        }
+    };
+    let said = match checked {
         Ok((offered, arguments)) => called(&branch, offered, spec, arguments).await?,
         Err(why) => Err(why),
     };

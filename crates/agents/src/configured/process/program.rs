@@ -3,7 +3,6 @@
 
 use std::{
     io,
-    path::Path,
     process::{ExitStatus, Stdio},
     sync::Arc,
     time::Duration,
@@ -20,7 +19,10 @@ use tokio::{
 };
 
 use super::{
-    super::{protocol::Said, spec::ProcessSpec},
+    super::{
+        protocol::Said,
+        spec::{Filled, ProcessSpec},
+    },
     lines::Lines,
     stderr::Stderr,
 };
@@ -224,21 +226,22 @@ pub(super) fn caller_variables(spec: &ProcessSpec, cx: &TaskContext) -> Vec<(&'s
 }
 
 fn command(spec: &ProcessSpec, variables: &[(&str, String)]) -> Command {
-    let program = spec.command.first().map(String::as_str).unwrap_or_default();
+    let program = spec.command.first().map(Filled::expose).unwrap_or_default();
     let mut command = match &spec.dir {
         // Beside its folder, wherever this process stands.
-        Some(dir) if program.contains('/') => Command::new(dir.join(program)),
+        Some(dir) if program.contains('/') => Command::new(dir.path().join(program)),
         _ => Command::new(program),
     };
-    command.args(spec.command.iter().skip(1)).env_clear();
+    command.args(spec.command.iter().skip(1).map(Filled::expose)).env_clear();
     for name in PASSED_ON {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
         }
     }
-    command.envs(&spec.env).envs(variables.iter().map(|(name, value)| (name, value)));
+    command.envs(spec.env.iter().map(|(name, value)| (name, value.expose())));
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     if let Some(dir) = &spec.dir {
-        command.current_dir(dir);
+        command.current_dir(dir.path());
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0).kill_on_drop(true);
@@ -246,10 +249,11 @@ fn command(spec: &ProcessSpec, variables: &[(&str, String)]) -> Command {
 }
 
 fn cannot_start(spec: &ProcessSpec, error: &io::Error) -> AgentError {
-    let place = spec.dir.as_deref().map_or_else(String::new, |dir: &Path| format!(" in {}", dir.display()));
+    let place = spec.dir.as_ref().map_or_else(String::new, |dir| format!(" in {dir}"));
+    let command: Vec<String> = spec.command.iter().map(ToString::to_string).collect();
     AgentError::failed(format!(
         "the program {:?} cannot be started{place}: {error}; see command and dir of the agent's table",
-        spec.command.join(" ")
+        command.join(" ")
     ))
 }
 

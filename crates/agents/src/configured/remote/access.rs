@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::configured::{
     AgentSpec, Kind, SpecError,
-    spec::{GrantKind, OAuthSpec, Secret},
+    spec::{Filled, FilledUrl, GrantKind, OAuthSpec, Secret},
 };
 
 /// What a table says of who it is.
@@ -32,15 +32,15 @@ impl<'a> Access<'a> {
     fn of(spec: &'a AgentSpec) -> Option<Self> {
         match &spec.kind {
             Kind::A2a(own) => Some(Self {
-                url: Some(&own.url),
+                url: Some(own.url.expose()),
                 token: own.token.as_ref(),
-                token_file: own.token_file.as_deref(),
+                token_file: own.token_file.as_ref().map(Filled::path),
                 oauth: own.oauth.as_ref(),
             }),
             Kind::Mcp(own) => Some(Self {
-                url: own.url.as_ref(),
+                url: own.url.as_ref().map(FilledUrl::expose),
                 token: own.token.as_ref(),
-                token_file: own.token_file.as_deref(),
+                token_file: own.token_file.as_ref().map(Filled::path),
                 oauth: own.oauth.as_ref(),
             }),
             _ => None,
@@ -88,7 +88,7 @@ fn oauth(spec: &AgentSpec, own: &OAuthSpec) -> Result<(OAuthOptions, Arc<dyn Kee
             return Err(spec.wrong("oauth", why));
         }
         (Some(Secret(secret)), None) => Some(secret.clone()),
-        (None, Some(path)) => Some(secret_in(path).map_err(|why| spec.wrong("oauth", why))?),
+        (None, Some(path)) => Some(secret_in(path.path()).map_err(|why| spec.wrong("oauth", why))?),
         (None, None) => None,
     };
     let for_itself = own.for_itself();
@@ -100,12 +100,17 @@ fn oauth(spec: &AgentSpec, own: &OAuthSpec) -> Result<(OAuthOptions, Arc<dyn Kee
         let why = "a client-secret is shown to one issuer only: name it (issuer = \"https://…\")";
         return Err(spec.wrong("oauth", why));
     }
-    let client = own.client_id.clone().map(|id| Client { id, secret, method: None, redirect_uri: None });
+    let client = own.client_id.as_ref().map(|id| Client {
+        id: id.expose().to_owned(),
+        secret,
+        method: None,
+        redirect_uri: None,
+    });
     let options = OAuthOptions {
         client_name: format!("Nuncio ({})", spec.name),
         client,
         for_itself,
-        issuer: own.issuer.clone(),
+        issuer: own.issuer.as_ref().map(|issuer| issuer.expose().to_owned()),
         scopes: own.scopes.iter().cloned().collect(),
         ..OAuthOptions::default()
     };
@@ -137,7 +142,8 @@ pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) ->
     let authorizer = made(spec, Arc::new(Loopback { open: show })).map_err(|error| error.to_string())?;
     let called = match &spec.kind {
         Kind::Mcp(own) => {
-            let url = own.url.clone().ok_or("a program is shown no token")?;
+            let url =
+                own.url.as_ref().map(|url| url.expose().clone()).ok_or("a program is shown no token")?;
             let peer = McpPeer::new(Place::Url(url), McpOptions { authorizer, ..McpOptions::default() });
             let called = peer.offers().await.map(drop);
             peer.close().await;
@@ -146,7 +152,7 @@ pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) ->
         Kind::A2a(own) => {
             let options = A2aOptions { authorizer, whole_server: false, ..A2aOptions::default() };
             // Cards are for everybody: whoever asks for a task has to say who they are.
-            A2aPeer::new(own.url.clone(), options).task("0").await.map(drop)
+            A2aPeer::new(own.url.expose().clone(), options).task("0").await.map(drop)
         }
         _ => Ok(()),
     };

@@ -4,7 +4,10 @@
 //! only one tool nobody has to name it. Arguments are held against the tool's schema before anybody is called.
 
 use nuncio_client::peer::Offer;
-use nuncio_engine::{AgentError, Answer, Message, Outcome, TaskContext, surface::Shape};
+use nuncio_engine::{
+    AgentError, Answer, Message, Outcome, TaskContext,
+    surface::{self, Shape},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -49,11 +52,12 @@ pub(super) async fn decide(there: &There, cx: &TaskContext) -> Result<Result<Cho
         let patience = there.remote.patience.begin;
         let look = async |step: nuncio_engine::StepContext| match turn::offers(there, &step, patience).await?
         {
-            Ok(offers) => Ok(choose(&offers, &said)),
+            Ok(offers) => Ok(choose_bounded(&offers, &said).await),
             Err(why) => Ok(Choice::Away(why)),
         };
         let choice = match there.known() {
-            Some(offers) => cx.decide("choose", || choose(&offers, &said))?,
+            Some(offers) if offers.iter().all(is_cheap) => cx.decide("choose", || choose(&offers, &said))?,
+            Some(offers) => cx.step("choose", async |_| Ok(choose_bounded(&offers, &said).await)).await?,
             None => cx.step("choose", look).await?,
         };
         match choice {
@@ -89,6 +93,20 @@ pub(super) async fn decide(there: &There, cx: &TaskContext) -> Result<Result<Cho
             }
         }
     }
+}
+
+fn is_cheap(offer: &Offer) -> bool {
+    offer.input_schema.as_ref().is_none_or(surface::is_cheap)
+}
+
+/// The same as `choose`, beside the workers where a schema of the other side is not cheap.
+async fn choose_bounded(offers: &[Offer], said: &Said) -> Choice {
+    if offers.iter().all(is_cheap) {
+        return choose(offers, said);
+    }
+    let (owned, said) = (offers.to_vec(), said.clone());
+    let chosen = surface::validate_off_worker(move || choose(&owned, &said)).await;
+    chosen.unwrap_or_else(|| Choice::No("the schemas of the server's tools take too long to apply".into()))
 }
 
 fn unanswered(answer: &Answer, what: &str) -> Outcome {
@@ -227,7 +245,7 @@ fn checked(tool: &Offer, arguments: Map<String, Value>) -> Choice {
         let schema = json!({ "type": "object", "properties": properties, "required": missing });
         return Choice::More { tool: tool.name.clone(), arguments, schema };
     }
-    // A schema that cannot be used is the server's own business.
+    // A schema that cannot be used is the server's own business, which holds the arguments against it itself.
     let Ok(shape) = Shape::compile(schema) else { return call(tool, arguments) };
     let value = Value::Object(arguments);
     match (shape.refuse(&value), value) {

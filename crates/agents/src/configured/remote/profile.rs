@@ -1,7 +1,7 @@
 //! How an agent presents itself that stands for somebody elsewhere: by the table's words first, then by theirs.
 
 use nuncio_client::peer::Offer;
-use nuncio_engine::{Profile, Skill};
+use nuncio_engine::{Profile, Skill, surface::Shape};
 use serde_json::{Value, json};
 
 use super::AgentSpec;
@@ -29,15 +29,20 @@ pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[Offer]>) ->
     profile.input_modes.push("*/*".into());
     if profile.input_schema.is_none() {
         profile.input_schema = match (has_tools, offers) {
-            (true, [only]) => only.input_schema.clone().filter(Value::is_object),
+            (true, [only]) => only.input_schema.clone().filter(is_usable),
             (true, [_, ..]) => Some(choice(offers)),
             _ => None,
         };
     }
     if let (true, [only]) = (has_tools, offers) {
-        profile.output_schema = only.output_schema.clone().filter(Value::is_object);
+        profile.output_schema = only.output_schema.clone().filter(is_usable);
     }
     profile
+}
+
+/// Whether a schema of the other side can be used here: one that is too dear would keep the agent out of the catalog.
+fn is_usable(schema: &Value) -> bool {
+    schema.is_object() && Shape::compile(schema).is_ok()
 }
 
 /// The names of what is offered.

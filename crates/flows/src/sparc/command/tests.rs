@@ -62,10 +62,12 @@ async fn the_tests_have_what_is_listed_and_nothing_else_of_the_servers_environme
     let listed = TestCommand { env: vec!["CARGO_*".into()], ..shell("echo $CARGO_PKG_NAME") };
     assert_eq!(run(&listed).await.output, "nuncio-flows\n");
     // The key of the model is not for the tests, whatever is listed.
-    let hidden = TestCommand { hidden: Some("CARGO_PKG_NAME".into()), env: vec!["*".into()], ..shell(script) };
+    let hidden =
+        TestCommand { hidden: Some("CARGO_PKG_NAME".into()), env: vec!["*".into()], ..shell(script) };
     assert!(run(&hidden).await.output.ends_with("[]\n"));
     let all = run(&shell("env | cut -d= -f1")).await.output;
-    for name in all.lines().filter(|name| !["SPARC_CONTEXT_ID", "PWD", "OLDPWD", "_", "SHLVL"].contains(name)) {
+    for name in all.lines().filter(|name| !["SPARC_CONTEXT_ID", "PWD", "OLDPWD", "_", "SHLVL"].contains(name))
+    {
         assert!(is_listed(name, &[]), "{name}");
     }
 }
@@ -73,7 +75,21 @@ async fn the_tests_have_what_is_listed_and_nothing_else_of_the_servers_environme
 #[tokio::test]
 async fn a_context_id_that_a_script_could_stumble_over_reaches_no_command() {
     let folder = tempfile::tempdir().unwrap();
-    for id in ["", "..", "a/../b", "/etc", "-rf", ".git", "a b", "a;b", "$(id)", "a\nb", "é", "a..b", &"x".repeat(129)] {
+    for id in [
+        "",
+        "..",
+        "a/../b",
+        "/etc",
+        "-rf",
+        ".git",
+        "a b",
+        "a;b",
+        "$(id)",
+        "a\nb",
+        "é",
+        "a..b",
+        &"x".repeat(129),
+    ] {
         let command = TestCommand { folder: Some(folder.path().into()), ..shell("touch ran") };
         let report = command.run(id, &Redactor::default()).await;
         assert!(report.failure.is_some_and(|why| why.contains("contextId")), "{id:?}");

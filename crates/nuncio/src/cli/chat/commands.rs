@@ -221,7 +221,14 @@ impl Session {
                     } else {
                         "task".into()
                     };
-                    let kept = Kept { offer, input, handle: Some(handle.clone()), begun: 0, trace: None, unfinished: None };
+                    let kept = Kept {
+                        offer,
+                        input,
+                        handle: Some(handle.clone()),
+                        begun: 0,
+                        trace: None,
+                        unfinished: None,
+                    };
                     let (_, peer) = watch::channel(Some(peer));
                     let run = self.follow_on(peer, server, &kept, Start::Resume(handle), number);
                     return self.watch(BTreeSet::from([run])).await;

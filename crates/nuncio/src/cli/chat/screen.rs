@@ -71,7 +71,14 @@ impl Screen {
     }
 
     fn new(kind: Kind, level: Level, colour: bool) -> Self {
-        Self { lines: Lines::new(Look { colour }), kind, level, told: HashMap::new(), broken: false, held: None }
+        Self {
+            lines: Lines::new(Look { colour }),
+            kind,
+            level,
+            told: HashMap::new(),
+            broken: false,
+            held: None,
+        }
     }
 
     pub(super) fn is_terminal(&self) -> bool {

@@ -34,7 +34,7 @@ use super::{
     screen::Screen,
     servers::{self, NotFound, Server, ServerNews},
 };
-use crate::cli::form::fields;
+use crate::cli::{form::fields, text::is_safe};
 
 /// How long the first answer of the servers is waited for before the prompt comes.
 const GREETING: Duration = Duration::from_secs(15);
@@ -723,7 +723,7 @@ pub(super) fn harmless(words: Vec<String>) -> Vec<String> {
 }
 
 fn is_harmless(word: &str) -> bool {
-    !word.chars().any(char::is_control)
+    word.chars().all(|c| is_safe(c) && !c.is_control())
 }
 
 pub(super) fn begin(kept: &Kept) -> Begin {

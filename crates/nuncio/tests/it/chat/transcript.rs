@@ -185,7 +185,11 @@ fn the_same_story_is_shown_with_a_kill_at_every_event() {
         for kill in [Kill::Chat, Kill::Server, Kill::Both] {
             let kills: Vec<_> = (0..SHOWN.len() - 1).map(|event| (event, kill)).collect();
             check(way, &kills);
-            println!("{way:?}: {kill:?} was killed at each of {} events: {} lines, each once", kills.len(), EXPECTED.len());
+            println!(
+                "{way:?}: {kill:?} was killed at each of {} events: {} lines, each once",
+                kills.len(),
+                EXPECTED.len()
+            );
         }
     }
 }

@@ -23,9 +23,7 @@ fn session_asks() -> Value {
 fn after(task: &str, cursor: u64, stateless: bool) -> (&'static str, Value) {
     let meta = json!({ EVENTS: { task: cursor }, "io.modelcontextprotocol/logLevel": "info" });
     match stateless {
-        true => {
-            ("subscriptions/listen", json!({ "notifications": { "taskIds": [task] }, "_meta": meta }))
-        }
+        true => ("subscriptions/listen", json!({ "notifications": { "taskIds": [task] }, "_meta": meta })),
         false => ("tasks/result", json!({ "taskId": task, "_meta": { EVENTS: { task: cursor } } })),
     }
 }
@@ -212,7 +210,10 @@ async fn pieces_of_a_result_are_log_lines_where_a_level_was_asked_for_and_there_
     client.ok("logging/setLevel", json!({ "level": "warning" })).await;
     let mut stream = client.stream("tools/call", saying("player", "book")).await;
     let first = stream.expect("notifications/message").await;
-    assert_eq!((&first["params"]["data"], &first["params"]["level"]), (&json!("Chapter 1"), &json!("warning")));
+    assert_eq!(
+        (&first["params"]["data"], &first["params"]["level"]),
+        (&json!("Chapter 1"), &json!("warning"))
+    );
     stage.open(1);
     assert_eq!(stream.response().await.1["result"]["content"][1]["text"], "Chapter 2");
 

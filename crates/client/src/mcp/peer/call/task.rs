@@ -119,8 +119,7 @@ impl Conversation {
             return Err(self.malformed("a task without an id"));
         };
         let mut entered = Task::new(id);
-        entered.events =
-            self.connection.has_events().then(|| Events { after: 0, told: Told::default() });
+        entered.events = self.connection.has_events().then(|| Events { after: 0, told: Told::default() });
         entered.later();
         self.phase = Phase::Task(entered);
         self.seat.is_task(id);
