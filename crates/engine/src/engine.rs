@@ -676,7 +676,7 @@ impl Inner {
             (Some(b'='), Some((tenant, uri))) => surface.updated_for(tenant, uri),
             (Some(b'^'), Some((tenant, prefix))) => surface.updated_within(tenant, prefix),
             (Some(b'-'), Some((_, task))) => {
-                TaskId::parse(task).into_iter().for_each(|id| self.ended.forget(id))
+                TaskId::parse(task).into_iter().for_each(|id| self.ended.forget(id));
             }
             (Some(b'!'), Some(_)) => self.admin.wake(),
             (Some(b'?'), Some((tenant, rest))) => match rest.split_once('\n') {

@@ -182,6 +182,7 @@ pub(crate) fn outline_of(task: &Task) -> Task {
         history: task.history.clone(),
         questions: task.questions.clone(),
         seq: task.seq,
+        changed_at: task.changed_at,
     }
 }
 

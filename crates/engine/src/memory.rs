@@ -138,7 +138,7 @@ impl Memory {
         let _steady = reads.steady().await;
         let Some(found) = self.knowledge().memory(&key, now).await? else { return Ok(None) };
         reads.add(&key, now);
-        self.entry(found, key).map(Some)
+        self.entry(found, &key).map(Some)
     }
 
     /// Writes an entry, kept for `ttl` (whole seconds) from now on, or until it is deleted.
@@ -422,7 +422,7 @@ impl Memory {
             };
             let key =
                 MemoryKey { tenant: tenant.clone(), namespace: namespace.to_owned(), key: found.key.clone() };
-            results.push((self.entry(found, key)?, score));
+            results.push((self.entry(found, &key)?, score));
         }
         Ok(Found { results, total: found.total })
     }
@@ -461,7 +461,7 @@ impl Memory {
         found.truncate(query.limit);
         let merged = |found: MemoryEntry| {
             let (tenant, namespace, key) = (tenant.to_owned(), namespace.to_owned(), found.key.clone());
-            self.entry(found, MemoryKey { tenant, namespace, key })
+            self.entry(found, &MemoryKey { tenant, namespace, key })
         };
         Ok((found.into_iter().map(merged).collect::<Result<_, _>>()?, more))
     }
@@ -485,10 +485,10 @@ impl Memory {
     }
 
     /// An entry as it is shown: opened, and with the reads that the store does not know of yet.
-    fn entry(&self, mut found: MemoryEntry, key: MemoryKey) -> Result<Entry, BankError> {
+    fn entry(&self, mut found: MemoryEntry, key: &MemoryKey) -> Result<Entry, BankError> {
         let secret = || self.engine.derive_key(privacy::PURPOSE);
-        found.value = privacy::open(secret, &key, found.value)?;
-        entry(found, &self.engine.0.reads, &key)
+        found.value = privacy::open(secret, key, found.value)?;
+        entry(found, &self.engine.0.reads, key)
     }
 
     fn refusal(&self, error: crate::knowledge::MemoryError) -> BankError {

@@ -74,6 +74,7 @@ pub(super) struct Conversation {
 }
 
 /// Where a call stands.
+#[allow(clippy::large_enum_variant, reason = "there is one of a call, inside a struct that is larger")]
 enum Phase {
     /// Its request is under way, or waits to be made again.
     Call(Again),
