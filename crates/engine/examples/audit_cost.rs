@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p nuncio-engine --example audit_cost -- [SENDS] [REPEATS]`
 
+#![allow(clippy::print_stdout, reason = "the table is what it is for")]
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     fn progress(done: f64) -> Progress {
-        Progress { done, total: Some(100.0), text: None }
+        Progress { done, total: Some(100.0), text: None, data: None }
     }
 
     #[test]

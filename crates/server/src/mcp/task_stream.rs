@@ -320,7 +320,7 @@ impl TaskStream {
         let mut data = Vec::with_capacity(192 + text.len());
         if let Some(token) = &self.token {
             let done = self.numbers.of_chunk(seq);
-            let progress = Progress { done, total: self.numbers.total, text: Some(text) };
+            let progress = Progress { done, total: self.numbers.total, text: Some(text), data: None };
             write_progress(&mut data, token, &progress, None);
         } else {
             let line = LogLine { level: self.client.asked_level()?, text };

@@ -27,7 +27,9 @@ fn seen(seq: u64, entry: &Entry) -> Option<StreamEvent> {
         }
         Event::Status(status) => (status.state, status.message),
         Event::Question(question) => (state_while_asking(&question), Some(question.message(IDS.task, seq))),
-        Event::Answer(_) => (State::Working, None),
+        Event::Answer(answered) if answered.more => return None,
+        Event::Withdrawn(withdrawn) if withdrawn.more => return None,
+        Event::Answer(_) | Event::Withdrawn(_) => (State::Working, None),
         Event::Progress(progress) => {
             let figure =
                 |number: f64| if number.fract() == 0.0 { json!(number as i64) } else { json!(number) };

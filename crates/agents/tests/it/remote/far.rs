@@ -292,7 +292,8 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
                     Some(Order::Answer { taken, .. }) if is_left(&far.deaf) => {
                         let _ = taken.send(Ok(()));
                         let cut = PeerError::Cut("the connection broke".into());
-                        return drop(side.happened.send(Err(cut)).await);
+                        let _ = side.happened.send(Err(cut)).await;
+                        return;
                     }
                     Some(Order::Answer { question, answer, taken }) => {
                         far.asked.lock().unwrap()[task].answers.push((question, answer));
