@@ -24,7 +24,7 @@ mod workflows;
 use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
 use nuncio_client::model::ModelOptions;
-use nuncio_engine::{Agent, Engine, Surface, surface::ShapeError};
+use nuncio_engine::{Agent, Engine, Surface, access::HOME_TENANT, surface::ShapeError};
 use tokio::sync::Semaphore;
 
 pub use self::{
@@ -45,6 +45,11 @@ pub struct SparcOptions {
     pub test_command: Option<Vec<String>>,
     /// The folder that it runs in; `None`: the server's own.
     pub test_dir: Option<PathBuf>,
+    /// Variables of the server's environment that it has beside those that every program needs; a `*` at the end
+    /// stands for any ending.
+    pub test_env: Vec<String>,
+    /// Tenants whose workflows it runs for; `*` stands for all.
+    pub test_tenants: Vec<String>,
     /// How long it may run.
     pub test_timeout: Duration,
     /// Bytes of its output that are kept, from the end.
@@ -66,6 +71,8 @@ impl Default for SparcOptions {
         Self {
             test_command: None,
             test_dir: None,
+            test_env: vec![],
+            test_tenants: vec![HOME_TENANT.to_owned()],
             test_timeout: Duration::from_secs(600),
             test_output: 64 * 1024,
             test_commands: 1,

@@ -26,26 +26,24 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// Bytes of output that are looked at for secrets before those that are shown.
 const EDGE: usize = 4096;
-/// Variables that begin like this are not for the tests: the server's own, those of databases and of clouds.
-const SECRET_FAMILIES: [&str; 8] =
-    ["NUNCIO_", "A2ACLI_", "PG", "MYSQL_", "AWS_", "AZURE_", "GOOGLE_", "DOCKER_"];
-/// Nor are those with such a word in their name. A URL or a connection string often has a password in it.
-const SECRET_WORDS: [&str; 14] = [
-    "KEY",
-    "TOKEN",
-    "SECRET",
-    "PASSWORD",
-    "PASSWD",
-    "PASSPHRASE",
-    "CREDENTIAL",
-    "AUTH",
-    "COOKIE",
-    "SESSION",
-    "_PASS",
-    "_URL",
-    "_URI",
-    "_DSN",
+/// Variables of the server's environment that every test command has: what a program needs to be found and to run. All
+/// others are named by the operator (`sparc.test-env`): what the tests run may be written by a model.
+const TEST_ENV: [&str; 12] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "SYSTEMROOT",
 ];
+/// The longest context id that a command is given.
+const MAX_CONTEXT: usize = 128;
 
 /// A command that decides whether refinement has passed.
 #[derive(Debug, Clone)]
@@ -54,6 +52,7 @@ pub struct TestCommand {
     folder: Option<PathBuf>,
     timeout: Duration,
     max_output: usize,
+    env: Vec<String>,
     hidden: Option<String>,
 }
 
@@ -90,6 +89,15 @@ impl CommandReport {
             output: String::new(),
             truncated: false,
         }
+    }
+
+    /// The report where the command is not for that tenant.
+    pub fn other_tenant(tenant: &str) -> Self {
+        let failure = format!(
+            "the test command does not run for the tenant {tenant:?}, so refinement cannot pass: the operator names the \
+             tenants that it is for (sparc.test-tenants)"
+        );
+        Self { failure: Some(failure), ..Self::unconfigured() }
     }
 
     /// What is wrong, if it did not pass.
@@ -132,6 +140,7 @@ impl TestCommand {
             folder: options.test_dir.clone(),
             timeout: options.test_timeout,
             max_output: options.test_output,
+            env: options.test_env.clone(),
             hidden: options.model.as_ref().and_then(|model| model.key_variable.clone()),
         })
     }
@@ -141,6 +150,14 @@ impl TestCommand {
         let began = Instant::now();
         let mut report =
             CommandReport { command: self.words.clone(), failure: None, ..CommandReport::unconfigured() };
+        if !is_safe_context(context_id) {
+            report.failure = Some(format!(
+                "the test command does not run for this contextId, which it would be given: it takes 1 to {MAX_CONTEXT} \
+                 letters, digits, '.', '_' and '-', the first a letter or a digit, without '..'; start a workflow \
+                 with such a name"
+            ));
+            return report;
+        }
         let mut child = match self.spawn(context_id) {
             Ok(child) => child,
             Err(error) => {
@@ -181,14 +198,14 @@ impl TestCommand {
 
     fn spawn(&self, context_id: &str) -> std::io::Result<Child> {
         let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]).env("SPARC_CONTEXT_ID", context_id);
-        // What the server was given is not for the tests to print, and what they run may be written by a model.
-        let passed_on = |name: &str| is_passed_on(name) && Some(name) != self.hidden.as_deref();
-        for (name, _) in std::env::vars_os() {
-            if !name.to_str().is_some_and(passed_on) {
-                command.env_remove(name);
+        command.args(&self.words[1..]).env_clear();
+        for (name, value) in std::env::vars_os() {
+            let listed = |name: &str| is_listed(name, &self.env) && Some(name) != self.hidden.as_deref();
+            if name.to_str().is_some_and(listed) {
+                command.env(name, value);
             }
         }
+        command.env("SPARC_CONTEXT_ID", context_id);
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }
@@ -197,11 +214,23 @@ impl TestCommand {
     }
 }
 
-/// Whether the tests may see a variable of the server's environment, by its name.
-fn is_passed_on(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    !SECRET_FAMILIES.iter().any(|family| name.starts_with(family))
-        && !SECRET_WORDS.iter().any(|word| name.contains(word))
+/// Whether a variable is on the list: by its name, or by its beginning where the list has a `*` there.
+fn is_listed(name: &str, list: &[String]) -> bool {
+    let listed = |pattern: &str| match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == pattern,
+    };
+    TEST_ENV.iter().any(|pattern| listed(pattern)) || list.iter().any(|pattern| listed(pattern))
+}
+
+/// Whether a context id can be given to a command: it may end up in a path, in an argument or in a script that does not
+/// quote it. It begins with a letter or a digit, so that it is no option and no hidden file, and has no separators.
+fn is_safe_context(context_id: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    (1..=MAX_CONTEXT).contains(&context_id.len())
+        && context_id.chars().all(legal)
+        && context_id.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && !context_id.contains("..")
 }
 
 /// Reads what the command writes until it has ended and nothing more comes.

@@ -148,7 +148,11 @@ impl Workflows {
     /// Runs the test command of refinement's gate, when it is its turn.
     pub async fn test(&self, caller: &Caller, context_id: &str) -> Result<CommandReport, SparcError> {
         self.allow(caller, Action::Execute, "sparc.test", context_id)?;
+        let tenant = caller.tenant();
         Ok(match TestCommand::configured(&self.options) {
+            Some(_) if !self.options.test_tenants.iter().any(|given| given == "*" || given == tenant) => {
+                CommandReport::other_tenant(tenant)
+            }
             Some(command) => {
                 // Dropped while it waits, it leaves nothing behind.
                 let _place = self.options.test_places.acquire().await;

@@ -3,6 +3,7 @@
 mod cluster;
 pub(crate) mod issuer;
 mod jwt;
+mod operator;
 mod proxy;
 mod shared;
 mod tokens;

@@ -456,9 +456,9 @@ async fn a_line_of_the_audit_is_short_whatever_was_asked_for() {
     assert!(line.resource.len() < 600 && line.resource.ends_with('…'), "{}", line.resource.len());
 }
 
-/// A stream that only tells what changes has no end of its own; a task's has.
+/// Of every kind: those that only tell what changes, those of tasks, and those of calls.
 #[tokio::test]
-async fn listening_ends_soon_after_the_token_does() {
+async fn streams_end_soon_after_the_token_does() {
     let revoked = Arc::new(AtomicBool::new(false));
     let guests = Guests { revoked: Arc::clone(&revoked) };
     let site = site_with(|setup| setup.server.authenticator = Some(Arc::new(guests))).await;
@@ -493,16 +493,40 @@ async fn listening_ends_soon_after_the_token_does() {
         assert_eq!(status, 200);
         socket
     };
+    let call = |token: &str, session: &str| {
+        let authorization = format!("Bearer {token}");
+        let headers = [
+            ("authorization", &*authorization),
+            ("mcp-session-id", session),
+            ("accept", "application/json, text/event-stream"),
+        ];
+        let params = json!({ "name": "actor", "arguments": { "text": "wait" } });
+        post("/mcp", &headers, request("tools/call", &params))
+    };
+    let follow = async |who: &As<'_>, token: &str| {
+        let task = who.begin("wait").await;
+        let authorization = format!("Bearer {token}");
+        let headers = [("authorization", &*authorization), ("a2a-version", "1.0")];
+        post("/", &headers, request("SubscribeToTask", &json!({ "id": task })))
+    };
+    let send = |token: &str| {
+        let authorization = format!("Bearer {token}");
+        let headers = [("authorization", &*authorization), ("a2a-version", "1.0")];
+        let params = json!({ "message": message("wait") });
+        post("/", &headers, request("SendStreamingMessage", &params))
+    };
     let mut closed = vec![
+        open(call("passing", &passing.session().await)).await,
+        open(follow(&passing, "passing").await).await,
+        open(send("passing")).await,
         open(listen("passing")).await,
         open(of_session("passing", &passing.session().await)).await,
         open(get("/sse", &[("authorization", "Bearer passing")])).await,
     ];
-    let task = passing.begin("wait").await;
-    let follow = request("SubscribeToTask", &json!({ "id": task }));
-    let headers = [("authorization", "Bearer passing"), ("a2a-version", "1.0")];
-    let mut followed = open(post("/", &headers, &follow)).await;
     let mut others = [
+        open(call("ada", &steady.session().await)).await,
+        open(follow(&steady, "ada").await).await,
+        open(send("ada")).await,
         open(listen("ada")).await,
         open(of_session("ada", &steady.session().await)).await,
         open(get("/sse", &[("authorization", "Bearer ada")])).await,
@@ -518,7 +542,7 @@ async fn listening_ends_soon_after_the_token_does() {
         let read = async { while stream.chunk().await.is_some_and(|chunk| !chunk.is_empty()) {} };
         tokio::time::timeout(Duration::from_millis(300), read).await.is_ok()
     };
-    for stream in others.iter_mut().chain([&mut followed]) {
+    for stream in &mut others {
         assert!(!ends(stream).await, "nothing was wrong with it");
     }
 }
