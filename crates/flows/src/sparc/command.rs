@@ -28,7 +28,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 const EDGE: usize = 4096;
 /// Variables of the server's environment that every test command has: what a program needs to be found and to run. All
 /// others are named by the operator (`sparc.test-env`): what the tests run may be written by a model.
-pub const TEST_ENV: [&str; 12] = [
+const TEST_ENV: [&str; 12] = [
     "PATH",
     "HOME",
     "USER",
@@ -225,7 +225,7 @@ fn is_listed(name: &str, list: &[String]) -> bool {
 
 /// Whether a context id can be given to a command: it may end up in a path, in an argument or in a script that does not
 /// quote it. It begins with a letter or a digit, so that it is no option and no hidden file, and has no separators.
-pub fn is_safe_context(context_id: &str) -> bool {
+fn is_safe_context(context_id: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     (1..=MAX_CONTEXT).contains(&context_id.len())
         && context_id.chars().all(legal)

@@ -9,8 +9,8 @@ impl Place {
     /// Begins a task that goes on for long; its id.
     fn begin(&self, token: &str) -> String {
         let url = format!("{}/agents/long_running_agent", self.server.url());
-        let message = json!({ "messageId": uuid::Uuid::new_v4().to_string(), "role": "ROLE_USER",
-            "parts": [{ "data": { "steps": 1000, "delay_ms": 1000 } }] });
+        let message = json!({ "messageId": uuid::Uuid::now_v7().to_string(), "role": "ROLE_USER",
+            "parts": [{ "data": { "steps": 1000 } }] });
         let params = json!({ "message": message, "configuration": { "returnImmediately": true } });
         let sent = rpc_with(&url, "SendMessage", &params, &[("Authorization", &format!("Bearer {token}"))]);
         sent["result"]["task"]["id"].as_str().unwrap_or_else(|| panic!("{sent}")).to_owned()
