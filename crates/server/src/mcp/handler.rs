@@ -41,6 +41,8 @@ pub(super) struct Along {
     pub(super) background: bool,
     /// A task is wanted (2025-11-25).
     pub(super) as_task: bool,
+    /// A repeat under the same key is the same call.
+    pub(super) idempotency_key: Option<String>,
 }
 
 /// Calls a handler once.

@@ -48,7 +48,12 @@ pub struct Meta {
     pub trace: Option<String>,
     /// Whether the call is to be answered at once, with a link to what it makes.
     pub background: bool,
+    /// A repeat of the call under the same key is the same call.
+    pub idempotency_key: Option<String>,
 }
+
+/// The member of `_meta` that holds an idempotency key; in a tool's own `_meta`, whether its calls honour one.
+pub const IDEMPOTENCY_KEY: &str = "nuncio/idempotencyKey";
 
 #[derive(Deserialize, Default)]
 struct Wire<'a> {
@@ -70,6 +75,8 @@ struct Members<'a> {
     traceparent: Option<String>,
     #[serde(rename = "nuncio/background", default)]
     background: Option<bool>,
+    #[serde(rename = "nuncio/idempotencyKey", default)]
+    idempotency_key: Option<String>,
 }
 
 /// Reads the `_meta` of a request's params.
@@ -97,6 +104,7 @@ pub fn meta_of(params: Option<&RawValue>) -> Result<Meta, Fault> {
         level,
         trace: members.traceparent,
         background: members.background.unwrap_or(false),
+        idempotency_key: members.idempotency_key,
     })
 }
 

@@ -20,7 +20,7 @@ use nuncio_engine::{
 };
 use nuncio_wire::{
     jsonrpc::ErrorObject,
-    mcp::{HEADER_MISMATCH, URL_REQUIRED, Version, level_of},
+    mcp::{HEADER_MISMATCH, IDEMPOTENCY_KEY, URL_REQUIRED, Version, level_of},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -180,6 +180,9 @@ impl Conversation {
         self.idempotent = tool.offer.idempotent;
         let mut params = json!({ "name": self.name, "arguments": again.arguments });
         params["_meta"]["progressToken"] = self.token.clone().into();
+        if let Some(key) = again.key.as_ref().filter(|_| tool.takes_key) {
+            params["_meta"][IDEMPOTENCY_KEY] = key.clone().into();
+        }
         if let Some(trace) = &again.trace {
             params["_meta"]["traceparent"] = trace.clone().into();
         }
