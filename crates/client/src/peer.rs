@@ -78,7 +78,8 @@ pub struct Offer {
     pub output_schema: Option<Value>,
     /// What it is good at: an agent's skills. Of a tool, the tool itself.
     pub skills: Vec<nuncio_engine::Skill>,
-    /// Whether calling it twice does no more than calling it once, as far as it says.
+    /// Whether calling it twice does no more than calling it once, as far as it says: by its nature, or because a
+    /// repeat under the same message id is the same call to it.
     pub idempotent: bool,
 }
 

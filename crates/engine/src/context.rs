@@ -278,6 +278,13 @@ impl TaskContext {
         self.work(at, name, body).await
     }
 
+    /// Whether an earlier run did the step of that name next: for an agent that goes another way by now, and goes on
+    /// with older tasks as they began.
+    pub fn did_next(&self, name: &str) -> bool {
+        let at = format!("{}#{}", self.scope, self.lock().ordinal + 1);
+        matches!(self.run.replayed(|replay| replay.step(&at, name)), Ok(Some(_)))
+    }
+
     /// Decides something at once, without touching the world: a step that is not waited for and does not wait, not even
     /// until the task is durable.
     pub fn decide<T>(&self, name: &str, find: impl FnOnce() -> T) -> Result<T, AgentError>

@@ -25,7 +25,7 @@ pub use fault::{
     UNSUPPORTED_VERSION, URL_REQUIRED,
 };
 pub use header::{decode_value, mirrored, same_value, value_at};
-pub use meta::{Meta, Token, level_of, meta_of};
+pub use meta::{IDEMPOTENCY_KEY, Meta, Token, level_of, meta_of};
 pub use notice::{text_of_parts, write_log, write_notice, write_progress, write_updated};
 pub use offer::{Implementation, write_prompt, write_resource, write_template, write_tool, write_tool_of};
 pub use params::{

@@ -265,9 +265,10 @@ pub enum GrantKind {
 #[serde(rename_all = "lowercase")]
 pub enum Lost {
     /// It is made again: it may be carried out twice.
-    #[default]
     Again,
-    /// It is made again if the other side says that twice is no more than once; else the task fails.
+    /// It is made again if the other side says that twice is no more than once, or honours the key that goes with the
+    /// call; else the task fails.
+    #[default]
     Safe,
     /// The task fails.
     Fail,

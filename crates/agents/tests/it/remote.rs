@@ -34,6 +34,7 @@ fn made_with(far: &Arc<Far>, change: impl FnOnce(&mut Remote)) -> Made {
     let spec = AgentSpec::read(&table, &|_| None).unwrap();
     let peer: Arc<dyn Peer> = Arc::new(FarPeer(Arc::clone(far)));
     let mut remote = Remote::new(peer);
+    remote.lost = Lost::Again;
     remote.patience = Patience {
         begin: Duration::from_millis(500),
         resume: Duration::from_secs(10),

@@ -120,7 +120,9 @@ impl Peer for McpPeer {
                 Err(fail) => return Err(fail.into_peer(&self.shared.at).of_a_look(&self.shared.at)),
             }
         };
-        let call = Again { arguments: tool.arguments(&begin.input)?, trace: begin.trace, ..Again::default() };
+        let key = Some(begin.input.id.clone()).filter(|key| !key.is_empty());
+        let arguments = tool.arguments(&begin.input)?;
+        let call = Again { arguments, trace: begin.trace, key, ..Again::default() };
         let token = uuid::Uuid::now_v7().simple().to_string();
         let place = self.shared.seat(&token).await.map_err(|error| error.of_a_look(&self.shared.at))?;
         let (told, driver) = Call::new();

@@ -48,6 +48,9 @@ pub struct Submit {
     pub message: Message,
     /// The conversation that it belongs to; `None` opens one.
     pub context: Option<String>,
+    /// Whether that is the conversation of the caller's connection and not one that the caller named: a repeat under
+    /// the same key may come over another connection.
+    pub context_of_connection: bool,
     /// An id that the client chose. If the caller has a task of that id, the message goes to it.
     pub client_id: Option<String>,
     /// Attributes that stay with the task.
@@ -104,6 +107,7 @@ impl Submit {
             agent: agent.into(),
             message,
             context: None,
+            context_of_connection: false,
             client_id: None,
             metadata: None,
             dialect: "engine".into(),
@@ -141,7 +145,8 @@ impl Submit {
 
     /// What makes two requests the same request.
     fn digest(&self) -> Digest {
-        let what = (&self.agent, &self.context, &self.client_id, &self.message, &self.metadata);
+        let context = self.context.as_ref().filter(|_| !self.context_of_connection);
+        let what = (&self.agent, context, &self.client_id, &self.message, &self.metadata);
         // Serializing these types does not fail; an empty text would only make keys refuse each other.
         Sha256::digest(serde_json::to_vec(&what).unwrap_or_default()).into()
     }

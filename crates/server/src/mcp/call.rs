@@ -70,6 +70,7 @@ impl Mcp {
             background: request.meta.background,
             events: request.meta.events.is_some(),
             as_task: client.version == Version::V2025_11_25 && call.task.is_some(),
+            idempotency_key: request.meta.idempotency_key.clone(),
         };
         let tool = self.surface().tool(&call.name);
         // The arguments may be large, and only a stateless call that comes again needs it.
@@ -415,6 +416,9 @@ fn submit(call: &AgentCall<'_>, waits: bool, state_ttl: Duration) -> Submit {
     let mut submit = Submit::new(&agent.profile.name, message(&call.arguments));
     submit.dialect = client.version.dialect().to_owned();
     submit.context = client.context();
+    // The session's: a repeat over another connection is the same call all the same.
+    submit.context_of_connection = true;
+    submit.idempotency_key = along.idempotency_key.as_ref().map(|key| format!("mcp:{key}"));
     submit.trace.clone_from(&along.trace);
     submit.request = Some(json!({ "mcp": made }));
     submit.waiting = (waits && client.version.is_stateless()).then_some(state_ttl);

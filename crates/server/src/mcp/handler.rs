@@ -43,6 +43,8 @@ pub(super) struct Along {
     pub(super) as_task: bool,
     /// Whether the client will follow the task by cursor.
     pub(super) events: bool,
+    /// A repeat under the same key is the same call.
+    pub(super) idempotency_key: Option<String>,
 }
 
 /// Calls a handler once.

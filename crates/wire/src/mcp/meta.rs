@@ -55,7 +55,12 @@ pub struct Meta {
     /// The cursors after which events of tasks are wanted, by the tasks' ids ([`super::EVENTS`]). Empty, where the
     /// request makes the task.
     pub events: Option<BTreeMap<String, u64>>,
+    /// A repeat of the call under the same key is the same call.
+    pub idempotency_key: Option<String>,
 }
+
+/// The member of `_meta` that holds an idempotency key; in a tool's own `_meta`, whether its calls honour one.
+pub const IDEMPOTENCY_KEY: &str = "nuncio/idempotencyKey";
 
 #[derive(Deserialize, Default)]
 struct Wire<'a> {
@@ -81,6 +86,8 @@ struct Members<'a> {
     background: Option<bool>,
     #[serde(rename = "dev.nuncio/events", default)]
     events: Option<BTreeMap<String, u64>>,
+    #[serde(rename = "nuncio/idempotencyKey", default)]
+    idempotency_key: Option<String>,
 }
 
 /// Reads the `_meta` of a request's params.
@@ -110,6 +117,7 @@ pub fn meta_of(params: Option<&RawValue>) -> Result<Meta, Fault> {
         trace: members.traceparent,
         background: members.background.unwrap_or(false),
         events: members.events,
+        idempotency_key: members.idempotency_key,
     })
 }
 

@@ -7,7 +7,7 @@ use nuncio_engine::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Version;
+use super::{IDEMPOTENCY_KEY, Version};
 use crate::json::{self, Object};
 
 /// A program that speaks the protocol.
@@ -67,6 +67,10 @@ pub fn write_tool_of(out: &mut Vec<u8>, version: Version, agent: &Profile) {
         }
         if version == Version::V2025_11_25 {
             write_execution(object, agent.tasks);
+        }
+        // A call of an agent is a task, so that a repeat of it finds the same one.
+        if version >= Version::V2025_06_18 {
+            object.object("_meta", |meta| meta.value(IDEMPOTENCY_KEY, &true));
         }
     });
 }

@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use nuncio_client::peer::{Ended, Handle, Happened, PeerError};
+use nuncio_client::peer::{Ended, Handle, Happened, Offer, PeerError};
 use nuncio_engine::{
     AgentError, Answer, Message, Outcome, Part, QuestionOutcome, Role, TaskContext, question::Question,
     task::State,
@@ -140,17 +140,26 @@ impl Attempt<'_> {
 
     async fn begin(&self, live: &mut Option<Live>) -> Result<Begun, AgentError> {
         let (mut first, mut idempotent) = (true, None);
-        if self.there.remote.lost != Lost::Again {
+        // A task that was begun under another setting goes on as it began.
+        if self.there.remote.lost != Lost::Again && !self.cx.did_next(&self.named("begin")) {
             // Written before anybody is called: whoever finds it after a restart does not know what came of it, nor
             // whether the other side is there to say if it matters.
             first = false;
-            idempotent = self
-                .cx
-                .step(&self.named("intend"), async |step: nuncio_engine::StepContext| {
+            let name = self.named("intend");
+            idempotent = match self.there.known() {
+                // Kept with the task itself, where it has just been made: it costs no commit of its own.
+                Some(offers) => self.cx.decide(&name, || {
                     first = true;
-                    self.is_idempotent(&step, self.there.remote.patience.begin).await
-                })
-                .await?;
+                    Some(self.is_idempotent_in(&offers))
+                })?,
+                None => {
+                    let look = async |step: nuncio_engine::StepContext| {
+                        first = true;
+                        self.is_idempotent(&step, self.there.remote.patience.begin).await
+                    };
+                    self.cx.step(&name, look).await?
+                }
+            };
         }
         let begin = async |step: nuncio_engine::StepContext| {
             if !first {
@@ -179,20 +188,21 @@ impl Attempt<'_> {
         patience: Duration,
     ) -> Result<Option<bool>, AgentError> {
         let offers = turn::offers(self.there, step, patience).await?;
-        Ok(offers.ok().map(|offers| {
-            let mut offers = offers.iter();
-            match &self.job.offer {
-                Some(name) => offers.any(|offer| offer.name == *name && offer.idempotent),
-                None => offers.next().is_some_and(|offer| offer.idempotent),
-            }
-        }))
+        Ok(offers.ok().map(|offers| self.is_idempotent_in(&offers)))
+    }
+
+    fn is_idempotent_in(&self, offers: &[Offer]) -> bool {
+        match &self.job.offer {
+            Some(name) => offers.iter().any(|offer| offer.name == *name && offer.idempotent),
+            None => offers.first().is_some_and(|offer| offer.idempotent),
+        }
     }
 
     async fn follow(&self, mut from: From, live: &mut Option<Live>) -> Result<Turn, AgentError> {
         let mut first = true;
         let calls = from.answer.is_some()
             && from.handle.as_ref().is_some_and(|handle| self.there.peer().answers_by_calling(handle));
-        if calls && self.there.remote.lost != Lost::Again {
+        if calls && self.there.remote.lost != Lost::Again && !self.cx.did_next(&self.named("follow")) {
             // As before the call itself: whoever finds it after a restart does not know what came of the answer.
             first = false;
             self.cx

@@ -175,3 +175,18 @@ async fn whoever_is_replaced_is_not_kept_for_ever() {
     tokio::time::timeout(Duration::from_secs(20), living.retire()).await.expect("it is let go");
     assert!(far.closed.load(Ordering::SeqCst));
 }
+
+#[tokio::test]
+async fn a_call_that_is_lost_while_it_begins_is_made_again_by_default_only_where_that_is_safe() {
+    for (idempotent, calls) in [(false, 1), (true, 2)] {
+        let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+        far.offers.lock().unwrap()[0].idempotent = idempotent;
+        far.refusals.lock().unwrap().push_back(PeerError::Cut("the connection broke".into()));
+        let server = Server::with(vec![made_with(&far, |remote| remote.lost = Lost::default()).agent]).await;
+        let task = server.send("far", Part::text("x")).await;
+        assert_eq!(far.asked().len(), calls, "{:?}", ending(&task));
+        assert_eq!(task.state == State::Completed, idempotent, "{:?}", ending(&task));
+        let ids: Vec<_> = far.asked().iter().map(|asked| asked.begin.clone().unwrap().input.id).collect();
+        assert!(ids.iter().all(|id| *id == ids[0]), "one call, one key: {ids:?}");
+    }
+}

@@ -21,7 +21,7 @@ use nuncio_engine::{
 };
 use nuncio_wire::{
     jsonrpc::ErrorObject,
-    mcp::{EVENT_NOTIFICATION, EVENTS, HEADER_MISMATCH, URL_REQUIRED, Version, level_of},
+    mcp::{EVENT_NOTIFICATION, EVENTS, HEADER_MISMATCH, IDEMPOTENCY_KEY, URL_REQUIRED, Version, level_of},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -186,6 +186,9 @@ impl Conversation {
         params["_meta"]["progressToken"] = self.token.clone().into();
         if self.connection.has_events() {
             params["_meta"][EVENTS] = json!({});
+        }
+        if let Some(key) = again.key.as_ref().filter(|_| tool.takes_key) {
+            params["_meta"][IDEMPOTENCY_KEY] = key.clone().into();
         }
         if let Some(trace) = &again.trace {
             params["_meta"]["traceparent"] = trace.clone().into();

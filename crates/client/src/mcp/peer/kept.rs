@@ -54,6 +54,9 @@ pub(super) struct Again {
     /// W3C `traceparent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trace: Option<String>,
+    /// Under which a repeat is the same call, where the tool honours that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
     /// What the server gave along.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<String>,

@@ -7,7 +7,7 @@ use nuncio_engine::{
     Skill,
     content::{Content, Message},
 };
-use nuncio_wire::mcp::{Version, mirrored, value_at};
+use nuncio_wire::mcp::{IDEMPOTENCY_KEY, Version, mirrored, value_at};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -31,6 +31,8 @@ pub(super) struct Tool {
     pub(super) offer: Offer,
     /// `execution.taskSupport` (2025-11-25).
     pub(super) tasks: TaskSupport,
+    /// Whether a repeat under the same key is the same call.
+    pub(super) takes_key: bool,
     /// What is repeated in headers: the header, and the path of the argument.
     mirrored: Vec<(HeaderName, Vec<String>)>,
 }
@@ -88,6 +90,7 @@ impl Tool {
         let annotations = &tool["annotations"];
         let title = text(&tool["title"]).or_else(|| text(&annotations["title"]));
         let description = text(&tool["description"]).unwrap_or_default();
+        let takes_key = tool["_meta"][IDEMPOTENCY_KEY] == true;
         let is = |hint: &str| annotations[hint].as_bool().unwrap_or(false);
         let schema = tool.get("inputSchema").filter(|schema| schema.is_object()).cloned();
         let mirrored = schema.as_ref().filter(|_| headers).map(mirrored_in).transpose()?;
@@ -104,9 +107,9 @@ impl Tool {
             input_schema: Some(schema.unwrap_or_else(|| json!({ "type": "object" }))),
             output_schema: tool.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
             skills,
-            idempotent: is("idempotentHint") || is("readOnlyHint"),
+            idempotent: is("idempotentHint") || is("readOnlyHint") || takes_key,
         };
-        Ok(Self { offer, tasks, mirrored: mirrored.unwrap_or_default() })
+        Ok(Self { offer, tasks, takes_key, mirrored: mirrored.unwrap_or_default() })
     }
 
     /// The arguments that are repeated in headers.
