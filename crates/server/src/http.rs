@@ -13,7 +13,7 @@ use tokio::{
     sync::{Semaphore, watch},
 };
 
-use crate::{app::Site, auth::Peer, options::HttpLimits, streams::CONNECTION};
+use crate::{app::Site, auth::Peer, options::HttpLimits, stall::StallGuard, streams::CONNECTION};
 
 /// The smallest read buffer that hyper allows.
 const MIN_BUFFER: usize = 8 * 1024;
@@ -72,7 +72,8 @@ pub(crate) async fn serve(
             // Boxed: hyper has a place for this future in every connection, and most of them only stream.
             Box::pin(async move { Ok::<_, Infallible>(site.answer(request, &peer).await) })
         });
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let connection =
+            builder.serve_connection(TokioIo::new(StallGuard::new(stream, limits.write_timeout)), service);
         let mut stopping = stopping.clone();
         accepted_so_far += 1;
         tokio::spawn(CONNECTION.scope(accepted_so_far, async move {

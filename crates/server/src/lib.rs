@@ -8,6 +8,7 @@ mod app;
 pub mod audit;
 pub mod auth;
 mod cards;
+mod charged;
 mod cors;
 mod gate;
 mod health;
@@ -17,6 +18,7 @@ mod options;
 pub mod push;
 mod rpc;
 pub mod signature;
+mod stall;
 mod stream;
 mod streams;
 

@@ -82,6 +82,7 @@ pub(super) fn list(engine: &Engine) -> impl Tool {
             page_token: text("pageToken"),
             page_size: number(&request, "pageSize", PAGE) as usize,
             without_artifacts: true,
+            history: Some(0),
         };
         let listed = engine.list(&request.caller, query).await.map_err(|error| match error {
             Error::Invalid(why) => HandlerError::Invalid(why),
