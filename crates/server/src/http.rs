@@ -25,6 +25,7 @@ use crate::{
     auth::Peer,
     options::HttpLimits,
     proxies::{self, TrustedProxy},
+    stall::StallGuard,
     streams::CONNECTION,
 };
 
@@ -142,6 +143,7 @@ pub(crate) async fn serve(
             peer,
             stopping: stopping.clone(),
             drain,
+            write_timeout: limits.write_timeout,
             admitted,
         };
         match stream {
@@ -169,6 +171,7 @@ struct Connection {
     peer: Peer,
     stopping: watch::Receiver<()>,
     drain: Duration,
+    write_timeout: Duration,
     admitted: Admitted,
 }
 
@@ -177,12 +180,13 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { number, site, peer, mut stopping, drain, admitted } = self;
+        let Self { number, site, peer, mut stopping, drain, write_timeout, admitted } = self;
         let service = service_fn(move |request| {
             let (site, peer) = (Arc::clone(&site), peer.clone());
             // Boxed: hyper has a place for this future in every connection, and most of them only stream.
             Box::pin(async move { Ok::<_, Infallible>(site.answer(request, &peer).await) })
         });
+        let stream = StallGuard::new(stream, write_timeout);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::spawn(CONNECTION.scope(number, async move {
             let mut connection = std::pin::pin!(connection);

@@ -8,6 +8,7 @@ mod app;
 pub mod audit;
 pub mod auth;
 mod cards;
+mod charged;
 mod cors;
 mod gate;
 mod health;
@@ -18,6 +19,7 @@ mod proxies;
 pub mod push;
 mod rpc;
 pub mod signature;
+mod stall;
 mod stream;
 mod streams;
 

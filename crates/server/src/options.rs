@@ -60,6 +60,8 @@ pub struct HttpLimits {
     pub header_timeout: Duration,
     /// How long a request's body may take to arrive.
     pub body_timeout: Duration,
+    /// How long a client may take nothing of what is written to it, before its connection is closed.
+    pub write_timeout: Duration,
     /// How often a quiet stream says that it is alive.
     pub keep_alive: Duration,
 }
@@ -83,6 +85,7 @@ impl Default for HttpLimits {
             max_streams_per_caller: 1_024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(15),
         }
     }

@@ -3,13 +3,13 @@
 //! Wire in, `read_call`, one engine call, `write_…`, wire out. What differs between the generations stands in
 //! `nuncio_wire::a2a`; what stands here is how a call travels over HTTP.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use axum::{
     BoxError,
     body::{Body, Bytes, HttpBody},
     extract::{Path, State},
-    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts},
 };
 use nuncio_engine::{
     Caller, Error, List, Reply, Submit, Task, catalog::Registered, error::whole_seconds,
@@ -24,6 +24,7 @@ use nuncio_wire::{
 use crate::{
     app::{App, peer_of},
     auth::{self, AuthError, Peer},
+    charged::{self, charged},
     gate::{self, Refusal},
     stream::{Begin, EXTENSIONS, EventStream, event_stream},
 };
@@ -87,9 +88,25 @@ where
             return unauthenticated(app, headers, body.as_deref(), &error);
         }
     };
-    let body = match gate::read_body(headers, body, limits.max_body_bytes, limits.body_timeout).await {
-        Ok(body) => body,
-        Err(refusal) => return refuse(&refusal),
+    let response = serve_caller(app, agent, &parts, body, caller.clone()).await;
+    charged(&app.engine, &caller, response)
+}
+
+async fn serve_caller<B>(
+    app: &Arc<App>,
+    agent: &Registered,
+    parts: &Parts,
+    body: B,
+    caller: Caller,
+) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (limits, headers) = (&app.options.limits, &parts.headers);
+    let (body, permit) = match charged::read_body(&app.engine, &caller, headers, body, limits).await {
+        Ok(read) => read,
+        Err(refusal) => return *refusal,
     };
     let request = match jsonrpc::parse(&body, limits.max_json_depth) {
         Ok(request) => request,
@@ -115,7 +132,11 @@ where
             Err(error) => return exchange.error(Dialect::V0_3, &error),
         },
     };
-    match dialect.read_call(&request.method, request.params) {
+    let call = dialect.read_call(&request.method, request.params);
+    // The answer may take long, and needs them no more.
+    drop(request);
+    drop((body, permit));
+    match call {
         Ok(call) => exchange.answer(dialect, call).await,
         Err(fault) => exchange.fault(dialect, &fault),
     }
@@ -477,6 +498,18 @@ fn version_in_query(query: &str) -> Option<&str> {
 pub(crate) fn json(body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::from(body.into()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An answer to a request that finds no room, or comes too fast, before anything was read of it.
+pub(crate) fn refuse_busy(error: &Error) -> Response<Body> {
+    let (status, after) = match error {
+        Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, *retry_after),
+        Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, *retry_after),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)),
+    };
+    let mut response = refuse(&Refusal { status, message: error.to_string() });
+    response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(after).into());
     response
 }
 

@@ -200,6 +200,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("http.max-streams-per-caller", whole, "Streams of one caller at once, where callers show tokens", server.limits.max_streams_per_caller),
     field!("http.header-timeout", duration, "How long a request's head may take to arrive", server.limits.header_timeout),
     field!("http.body-timeout", duration, "How long a request's body may take to arrive", server.limits.body_timeout),
+    field!("http.write-timeout", duration, "How long a client may take nothing of an answer before its connection is closed", server.limits.write_timeout),
     field!("http.keep-alive", duration, "How often a quiet stream says that it is alive", server.limits.keep_alive),
 
     row("cors.origins", Shape::List, "ORIGINS", "Origins whose pages may call from a browser, such as https://app.example.org, or * for all; none by default",

@@ -35,6 +35,7 @@ use super::{
 use crate::{
     app::App,
     auth::{self, Peer},
+    charged::{self, charged},
     gate::{self, Refusal},
     rpc,
     stream::event_stream,
@@ -73,7 +74,8 @@ where
         Method::GET => exchange.get().await,
         _ => exchange.delete().await,
     };
-    answered.unwrap_or_else(|fault| exchange.respond(Response::fault(None, fault)))
+    let response = answered.unwrap_or_else(|fault| exchange.respond(Response::fault(None, fault)));
+    charged(&app.engine, &exchange.caller, response)
 }
 
 /// One HTTP request.
@@ -95,10 +97,10 @@ impl Exchange<'_> {
         if !gate::is_json(self.headers) {
             return Err(Fault::request("the Content-Type of a request is application/json").status(415));
         }
-        let body = gate::read_body(self.headers, body, limits.max_body_bytes, limits.body_timeout).await;
-        let body = match body {
-            Ok(body) => body,
-            Err(refusal) => return Ok(rpc::refuse(&refusal)),
+        let read = charged::read_body(&self.app.engine, &self.caller, self.headers, body, limits).await;
+        let (body, _permit) = match read {
+            Ok(read) => read,
+            Err(refusal) => return Ok(*refusal),
         };
         let messages = match jsonrpc::parse_messages(&body, limits.max_json_depth) {
             Ok(messages) => messages,
