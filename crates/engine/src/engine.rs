@@ -200,6 +200,7 @@ impl Engine {
         tokio::spawn(upkeep::audit_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::reads_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::sweep_loop(Arc::clone(&inner)));
+        tokio::spawn(upkeep::list_loop(Arc::clone(&inner)));
         Ok(Self(inner))
     }
 

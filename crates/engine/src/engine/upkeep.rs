@@ -20,6 +20,8 @@ use crate::{
 
 /// How late an event of another node is at most, when the news of it was lost.
 const FOLLOW_POLL: Duration = Duration::from_secs(5);
+/// How often a tenant is told at most that it has other resources than before.
+const LIST_POLL: Duration = Duration::from_secs(1);
 /// Tasks that are asked for in one question.
 const FOLLOWED_AT_ONCE: usize = 10_000;
 
@@ -107,6 +109,17 @@ pub(super) async fn rates_loop(engine: Arc<Inner>) {
             () = closed(&mut closing) => return,
         }
         engine.guard.share_rates(&engine.store, &engine.clock).await;
+    }
+}
+
+/// Tells tenants, here and on other nodes, that they have other resources than before.
+pub(super) async fn list_loop(engine: Arc<Inner>) {
+    let mut closing = engine.closing();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LIST_POLL) => {}
+            () = closed(&mut closing) => return,
+        }
         for tenant in engine.catalog.surface().list_changes().take() {
             engine.changed(&tenant, crate::surface::LIST_URI);
         }

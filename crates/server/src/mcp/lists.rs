@@ -315,14 +315,16 @@ mod tests {
             ("batch_submit", false),
             ("sparc_start", false),
             ("task_send", true),
-            ("task_get", false),
+            // Whoever may call an agent may look at what became of it.
+            ("task_get", true),
+            ("agents_list", false),
             ("greet", true),
         ] {
             assert_eq!(may_use(&ada, tool), may, "{tool}");
         }
         assert!(may_read_some(&ada, "memory://data/{namespace}/{key}"));
         assert!(!may_read_some(&ada, "sparc://workflow/{contextId}"));
-        assert!(!may_read_some(&ada, "a2a://tasks/{taskId}"));
+        assert!(may_read_some(&ada, "a2a://tasks/{taskId}"));
         assert!(!may_read(&ada, "batchtools://queue/status"));
         assert!(!may_read(&ada, "sparc://phase/completion/template"));
         assert!(may_read(&Caller::local(), "batchtools://queue/status"));

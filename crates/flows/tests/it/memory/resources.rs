@@ -45,11 +45,11 @@ async fn keys_and_values_have_the_shape_of_the_source() {
     assert_eq!(
         serde_json::Value::Object(meta),
         json!({
-            "resourceId": "memory://data/sparc-workflow/task:123:specification",
+            "resourceId": "memory://data/sparc-workflow/task%3A123%3Aspecification",
             "type": "memory",
             "lastModified": "2023-11-14T22:13:20.000Z",
             "cachePolicy": "dynamic",
-            "permissions": ["read", "write", "execute"],
+            "permissions": ["read", "write"],
             "schema": "http://here/schemas/memory-data.json",
         })
     );
