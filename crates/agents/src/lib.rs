@@ -11,6 +11,7 @@ mod echo;
 pub mod fleet;
 mod long_running;
 mod pace;
+mod redirect;
 mod research;
 mod travel;
 

@@ -7,7 +7,11 @@ use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Chunk, Level, Outcome, Part, Profile, TaskContext};
 use serde_json::{Value, json};
 
-use crate::{AgentOptions, pace::Pace};
+use crate::{
+    AgentOptions,
+    pace::Pace,
+    redirect::{Redirect, Redirects},
+};
 
 const STEPS: u32 = 50;
 const MOST_STEPS: u32 = 1_000;
@@ -57,7 +61,7 @@ impl Agent for LongRunningAgent {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        let steps = match cx.argument("steps") {
+        let mut steps = match cx.argument("steps") {
             None | Some(Value::Null) => STEPS,
             Some(given) => match given.as_u64().and_then(|given| u32::try_from(given).ok()) {
                 Some(steps @ 1..=MOST_STEPS) => steps,
@@ -68,15 +72,34 @@ impl Agent for LongRunningAgent {
                 }
             },
         };
-        for n in 1..=steps {
+        let (mut redirects, mut n) = (Redirects::new(), 0);
+        while n < steps {
+            n += 1;
             let level = if n % WARNING_EVERY == 0 { Level::Warning } else { Level::Info };
             // Said outside the step: a step that is begun again would say it again.
             cx.log(level, format!("Processing step {n}/{steps} ({}%)", n * 100 / steps)).await?;
             if n % DETAIL_EVERY == 0 {
                 cx.log(Level::Debug, format!("{} steps are journaled", n - 1)).await?;
             }
-            cx.step(&format!("step-{n}"), async |step| self.pace.work(&step).await).await?;
+            let heard = self.pace.step(&cx, &redirects, &format!("step-{n}")).await?;
+            let wanted = steps;
+            for redirect in redirects.take(&cx, heard, "steps").await? {
+                match redirect {
+                    // Half of what is left.
+                    Redirect::Shorter => steps = n + (steps - n) / 2,
+                    Redirect::Stop => steps = n,
+                    Redirect::Subject(other) => {
+                        if let Ok(other @ 1..=MOST_STEPS) = other.parse::<u32>() {
+                            steps = other.max(n);
+                        }
+                    }
+                    Redirect::Unclear(_) => {}
+                }
+            }
             cx.progress(n.into(), Some(steps.into()), format!("Step {n} of {steps} is done")).await?;
+            if wanted != steps && n == steps {
+                cx.log(Level::Notice, format!("The work ends here, at step {n} of {wanted}")).await?;
+            }
         }
         let result = Part::data(json!({ "steps": steps }));
         cx.artifact(Chunk::parts("result", vec![result]).named("Result").last()).await?;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use nuncio_engine::{AgentError, StepContext, TaskContext};
+use nuncio_engine::{AgentError, Level, Message, StepContext, TaskContext};
 
-use crate::AgentOptions;
+use crate::{AgentOptions, redirect::Redirects};
 
 /// The length of one step.
 #[derive(Debug, Clone, Copy)]
@@ -24,16 +24,37 @@ impl Pace {
         }
     }
 
-    /// Says what is begun at so many percent, and works one step on it.
+    /// Says what is begun at so many percent, and works one step on it. Returns what the caller has said meanwhile.
     pub(crate) async fn stage(
         self,
         cx: &TaskContext,
+        redirects: &mut Redirects,
         percent: u32,
         step: &str,
         doing: impl Into<String>,
-    ) -> Result<(), AgentError> {
+    ) -> Result<Vec<Message>, AgentError> {
+        let doing = doing.into();
+        cx.log(Level::Info, doing.clone()).await?;
         cx.progress(percent.into(), Some(100.0), doing).await?;
-        cx.step(step, async |step| self.work(&step).await).await
+        self.step(cx, redirects, step).await
+    }
+
+    /// Works one step. Returns what the caller has said meanwhile, journaled with the step.
+    pub(crate) async fn step(
+        self,
+        cx: &TaskContext,
+        redirects: &Redirects,
+        step: &str,
+    ) -> Result<Vec<Message>, AgentError> {
+        let read = redirects.read();
+        let heard: Option<Vec<Message>> = cx
+            .step(step, async |step| {
+                self.work(&step).await?;
+                let mut heard = cx.heard().await.unwrap_or_default();
+                Ok(Some(heard.split_off(read.min(heard.len()))).filter(|heard| !heard.is_empty()))
+            })
+            .await?;
+        Ok(heard.unwrap_or_default())
     }
 
     /// A time limit that so many steps do not reach, however long one was made.

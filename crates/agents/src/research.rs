@@ -1,12 +1,17 @@
 //! Looks into a topic (simulated) and reports, with a summary by the caller's model where there is one.
 //!
-//! The report is written section by section, so that a follower reads it while it grows.
+//! The report is written section by section, so that a follower reads it while it grows. A message to the working agent
+//! makes the sections that follow shorter, changes their topic, or ends the report after the one at hand.
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, TaskContext};
 use serde_json::{Value, json};
 
-use crate::{AgentOptions, argument, pace::Pace};
+use crate::{
+    AgentOptions, argument,
+    pace::Pace,
+    redirect::{Redirect, Redirects},
+};
 
 const DEFAULT_TOPIC: &str = "AI trends";
 /// The longest summary that is asked for.
@@ -31,8 +36,10 @@ impl Agent for ResearchAgent {
         let mut profile = Profile::new(
             "research_agent",
             "Researches a topic in four steps (simulated) and writes a report section by section. The summary \
-             comes from your own model, if it may be asked; otherwise the agent writes one and says so.",
-        );
+             comes from your own model, if it may be asked; otherwise the agent writes one and says so. Say \
+             \"shorter, please\", \"topic: tides\" or \"stop after this step\" while it works.",
+        )
+        .version("2");
         profile.input_schema = Some(json!({
             "type": "object",
             "properties": {
@@ -53,32 +60,95 @@ impl Agent for ResearchAgent {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        let topic = match argument::given(&cx, "topic", |text| text) {
+        let mut topic = match argument::given(&cx, "topic", |text| text) {
             Ok(given) => given.unwrap_or_else(|| DEFAULT_TOPIC.into()),
             Err(why) => return Ok(Outcome::Rejected(why)),
         };
         let report = |section: String| Chunk::text("report", section);
 
-        self.pace.stage(&cx, 0, "sources", format!("Gathering sources on {topic}")).await?;
+        let mut redirects = Redirects::new();
+        let mut wish = Wish::default();
+
+        let heard = self
+            .pace
+            .stage(&cx, &mut redirects, 0, "sources", format!("Gathering sources on {topic}"))
+            .await?;
+        wish.take(redirects.take(&cx, heard, "topic").await?, &mut topic);
         let sources = format!("# {topic}\n\n## Sources\n\nThe search is simulated: no source was read.\n");
         cx.artifact(report(sources).named("Report")).await?;
+        if wish.stop {
+            return stopped(&cx, &topic).await;
+        }
 
-        self.pace.stage(&cx, 25, "findings", "Reading and comparing").await?;
-        let findings = format!(
-            "\n## Findings\n\n- What is new in {topic}\n- What holds up so far\n- What is still open\n"
-        );
+        let heard = self.pace.stage(&cx, &mut redirects, 25, "findings", "Reading and comparing").await?;
+        wish.take(redirects.take(&cx, heard, "topic").await?, &mut topic);
+        let findings = match wish.shorter {
+            true => format!("\n## Findings\n\n- What is new in {topic}\n"),
+            false => format!(
+                "\n## Findings\n\n- What is new in {topic}\n- What holds up so far\n- What is still open\n"
+            ),
+        };
         cx.artifact(report(findings)).await?;
+        if wish.stop {
+            return stopped(&cx, &topic).await;
+        }
 
-        self.pace.stage(&cx, 50, "summary", "Asking for a summary").await?;
-        let summary = summarize(&cx, &topic).await?;
+        let heard = self.pace.stage(&cx, &mut redirects, 50, "summary", "Asking for a summary").await?;
+        wish.take(redirects.take(&cx, heard, "topic").await?, &mut topic);
+        let mut summary = summarize(&cx, &topic).await?;
+        if wish.shorter {
+            summary.text = first_sentence(&summary.text);
+        }
         cx.artifact(report(format!("\n## Summary\n\n{}\n\n_{}_\n", summary.text, summary.by))).await?;
 
-        self.pace.stage(&cx, 75, "report", "Writing the report").await?;
-        let next = "\n## Next\n\nCheck the open points against sources.\n";
+        if wish.stop {
+            return stopped(&cx, &topic).await;
+        }
+
+        let heard = self.pace.stage(&cx, &mut redirects, 75, "report", "Writing the report").await?;
+        wish.take(redirects.take(&cx, heard, "topic").await?, &mut topic);
+        let next = match wish.shorter {
+            true => "\n## Next\n\nCheck sources.\n",
+            false => "\n## Next\n\nCheck the open points against sources.\n",
+        };
         cx.artifact(report(next.into()).last()).await?;
 
         cx.progress(100.0, Some(100.0), "The report is complete").await?;
         Ok(Outcome::said(format!("The report on {topic} is complete. {}", summary.by)))
+    }
+}
+
+/// What the caller has wished for while the agent works.
+#[derive(Default)]
+struct Wish {
+    shorter: bool,
+    stop: bool,
+}
+
+impl Wish {
+    fn take(&mut self, redirects: Vec<Redirect>, topic: &mut String) {
+        for redirect in redirects {
+            match redirect {
+                Redirect::Shorter => self.shorter = true,
+                Redirect::Stop => self.stop = true,
+                Redirect::Subject(other) => *topic = other,
+                Redirect::Unclear(_) => {}
+            }
+        }
+    }
+}
+
+/// Ends with the sections that there are.
+async fn stopped(cx: &TaskContext, topic: &str) -> Result<Outcome, AgentError> {
+    cx.artifact(Chunk::text("report", "\n_Stopped here, as asked._\n").last()).await?;
+    cx.progress(100.0, Some(100.0), "Stopped, as asked").await?;
+    Ok(Outcome::said(format!("The report on {topic} ends where you stopped it.")))
+}
+
+fn first_sentence(text: &str) -> String {
+    match text.find(['.', ';']) {
+        Some(at) => format!("{}.", &text[..at]),
+        None => text.to_owned(),
     }
 }
 
@@ -89,7 +159,7 @@ struct Summary {
 }
 
 async fn summarize(cx: &TaskContext, topic: &str) -> Result<Summary, AgentError> {
-    let prompt = format!("Please summarize the key findings of research on: {topic}");
+    let prompt = format!("Please summarize the key findings for research on: {topic}");
     let system = "You write short summaries for a research report. Answer with the summary alone.";
     let by = match cx.sample(prompt, Some(system.into()), SUMMARY_TOKENS).await? {
         Answer::Accept(answer) => match text_in(&answer) {

@@ -1,18 +1,25 @@
-//! Books a trip (simulated), after somebody has agreed to the price.
+//! Books a trip (simulated), after somebody has agreed to the estimated price and, where the caller has a model, with
+//! that model's summary of it.
 //!
-//! Only an explicit yes books. Every other answer ends in its own words: a form that does not confirm, a
+//! Until the price is confirmed a message may change the destination, or stop the search. Only an explicit yes books. Every other answer ends in its own words: a form that does not confirm, a
 //! refusal, a dismissed question, and nobody there to be asked.
 
 use async_trait::async_trait;
-use nuncio_engine::{Agent, AgentError, Answer, Chunk, Outcome, Part, Profile, TaskContext};
+use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Part, Profile, TaskContext};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{AgentOptions, argument, pace::Pace};
+use crate::{
+    AgentOptions, argument,
+    pace::Pace,
+    redirect::{Redirect, Redirects},
+};
 
 const DEFAULT_DESTINATION: &str = "Paris";
 /// In US dollars.
 const PRICE: u32 = 1200;
+/// The longest summary that is asked for.
+const SUMMARY_TOKENS: u32 = 100;
 
 /// Books a trip, after somebody has agreed to the price.
 #[derive(Debug, Clone)]
@@ -32,9 +39,11 @@ impl Agent for TravelAgent {
     fn profile(&self) -> Profile {
         let mut profile = Profile::new(
             "travel_agent",
-            "Plans and books a trip (simulated): looks for flights and dates, asks you to confirm the price, \
-             and books only after a yes. Reports progress from 0 to 100 percent.",
-        );
+            "Plans and books a trip (simulated): looks for flights and dates, asks you to confirm the estimated \
+             price, and books only after a yes. Your own model summarizes the trip, if it may be asked. Reports \
+             progress from 0 to 100 percent; say \"destination: Oslo\" or \"stop\" while it works.",
+        )
+        .version("2");
         profile.input_schema = Some(json!({
             "type": "object",
             "properties": {
@@ -54,14 +63,32 @@ impl Agent for TravelAgent {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        let destination = match argument::given(&cx, "destination", destination_in) {
+        let mut destination = match argument::given(&cx, "destination", destination_in) {
             Ok(given) => given.unwrap_or_else(|| DEFAULT_DESTINATION.into()),
             Err(why) => return Ok(Outcome::Rejected(why)),
         };
-        self.pace.stage(&cx, 0, "flights", format!("Looking for flights to {destination}")).await?;
-        self.pace.stage(&cx, 25, "dates", "Finding dates that are free").await?;
-        self.pace.stage(&cx, 50, "price", format!("Checking the price for {destination}")).await?;
-        let question = format!("Please confirm the price of ${PRICE} for your trip to {destination}.");
+        let mut redirects = Redirects::new();
+        for (percent, step) in [(0, "flights"), (25, "dates"), (50, "price")] {
+            let doing = match step {
+                "flights" => format!("Looking for flights to {destination}"),
+                "dates" => format!("Finding dates that are free for {destination}"),
+                _ => format!("Checking the price for {destination}"),
+            };
+            let heard = self.pace.stage(&cx, &mut redirects, percent, step, doing).await?;
+            for redirect in redirects.take(&cx, heard, "destination").await? {
+                match redirect {
+                    Redirect::Subject(other) => destination = other,
+                    Redirect::Stop => {
+                        let words =
+                            format!("Not booked: stopped as you asked, before the trip to {destination}.");
+                        return leave(&cx, words).await;
+                    }
+                    Redirect::Shorter | Redirect::Unclear(_) => {}
+                }
+            }
+        }
+        let question =
+            format!("Please confirm the estimated price of ${PRICE} for your trip to {destination}");
         match cx.ask(question, confirmation()).await? {
             Answer::Accept(form) if form["confirm"] == true => self.book(&cx, &destination, &form).await,
             Answer::Accept(form) => {
@@ -82,7 +109,10 @@ impl Agent for TravelAgent {
 
 impl TravelAgent {
     async fn book(&self, cx: &TaskContext, destination: &str, form: &Value) -> Result<Outcome, AgentError> {
-        cx.progress(75.0, Some(100.0), format!("Booking the trip to {destination}")).await?;
+        let summary = summarize(cx, destination).await?;
+        let doing = format!("Booking the trip to {destination}");
+        cx.log(Level::Info, doing.clone()).await?;
+        cx.progress(75.0, Some(100.0), doing).await?;
         // The key is the same however often the step is begun, so a booking service would take one booking.
         let reference = cx
             .step("book", async |step| {
@@ -96,11 +126,33 @@ impl TravelAgent {
         if let Some(notes) = notes(form) {
             data["notes"] = notes.into();
         }
+        if let Some(summary) = summary {
+            data["summary"] = summary.into();
+        }
         let itinerary = Chunk::parts("itinerary", vec![Part::text(&words), Part::data(data)]);
         cx.artifact(itinerary.named(format!("Trip to {destination}")).last()).await?;
         cx.progress(100.0, Some(100.0), "Booked").await?;
         Ok(Outcome::said(words))
     }
+}
+
+/// What the caller's model says of the trip. Without one the booking goes on, and the log says so.
+async fn summarize(cx: &TaskContext, destination: &str) -> Result<Option<String>, AgentError> {
+    let prompt =
+        format!("Please summarize the travel data for the trip to {destination}: estimated price ${PRICE}");
+    let why = match cx.sample(prompt, None, SUMMARY_TOKENS).await? {
+        Answer::Accept(answer) => match answer.as_str().or_else(|| answer["text"].as_str()).map(str::trim) {
+            Some(text) if !text.is_empty() => {
+                cx.log(Level::Info, "Received a summary of the trip").await?;
+                return Ok(Some(text.to_owned()));
+            }
+            _ => "the model's answer held no text",
+        },
+        Answer::Decline | Answer::Cancel => "the request was turned down",
+        Answer::Unavailable => "there was no model to ask",
+    };
+    cx.log(Level::Notice, format!("Booking without a summary: {why}")).await?;
+    Ok(None)
 }
 
 /// Ends without a booking, because somebody said so.

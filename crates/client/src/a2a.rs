@@ -13,6 +13,7 @@ pub(crate) mod peer;
 mod settle;
 
 use ::http::{HeaderName, HeaderValue};
+use nuncio_engine::webhook::WebhookConfig;
 use nuncio_wire::{
     a2a::{Call, Dialect, List, Send, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION},
     jsonrpc::{self, Id},
@@ -29,6 +30,9 @@ pub use self::{
     peer::{A2aOptions, A2aPeer},
     settle::Patience,
 };
+
+/// Pages of webhooks that are read of one task: a server that always names another has no more than this.
+const MAX_WEBHOOK_PAGES: usize = 100;
 
 /// An answer: the JSON as it came, and what it means.
 #[derive(Debug, Clone)]
@@ -72,6 +76,15 @@ pub async fn fetch_card(
     options: &HttpOptions,
 ) -> Result<Received<AgentCard>, ClientError> {
     card::fetch(reference, options, &Credentials::default()).await
+}
+
+/// The same, for a card that is shown to known callers alone. The credentials go to the address of the reference.
+pub async fn fetch_private_card(
+    reference: &CardReference,
+    options: &HttpOptions,
+    credentials: &Credentials,
+) -> Result<Received<AgentCard>, ClientError> {
+    card::fetch(reference, options, credentials).await
 }
 
 impl A2aClient {
@@ -159,6 +172,48 @@ impl A2aClient {
     pub async fn cancel(&self, task: &str) -> Result<Received<TaskView>, ClientError> {
         let json = self.call(&Call::Cancel { task: task.to_owned(), metadata: None }).await?;
         self.received(json, |json| self.dialect.read_task(json))
+    }
+
+    /// Has the agent tell an address what happens to a task: the config as the agent keeps it, without its secrets.
+    pub async fn set_webhook(
+        &self,
+        task: &str,
+        config: WebhookConfig,
+    ) -> Result<Received<WebhookConfig>, ClientError> {
+        let json = self.call(&Call::SetWebhook { task: task.to_owned(), config }).await?;
+        self.received(json, |json| self.dialect.read_webhook(json).map(|(_, config)| config))
+    }
+
+    /// One of a task's webhooks. `id`: which; 0.1 has one a task, without an id.
+    pub async fn get_webhook(
+        &self,
+        task: &str,
+        id: Option<&str>,
+    ) -> Result<Received<WebhookConfig>, ClientError> {
+        let call = Call::GetWebhook { task: task.to_owned(), id: id.map(str::to_owned) };
+        let json = self.call(&call).await?;
+        self.received(json, |json| self.dialect.read_webhook(json).map(|(_, config)| config))
+    }
+
+    /// The webhooks of a task, all pages of them.
+    pub async fn list_webhooks(&self, task: &str) -> Result<Vec<WebhookConfig>, ClientError> {
+        let (mut all, mut page_token) = (vec![], None);
+        for _ in 0..MAX_WEBHOOK_PAGES {
+            let call = Call::ListWebhooks { task: task.to_owned(), page_size: None, page_token };
+            let json = self.call(&call).await?;
+            let (more, next) = self.received(json, |json| self.dialect.read_webhooks(json))?.value;
+            all.extend(more);
+            page_token = next;
+            if page_token.is_none() {
+                return Ok(all);
+            }
+        }
+        Err(ClientError::Malformed(format!("more than {MAX_WEBHOOK_PAGES} pages of webhooks")))
+    }
+
+    /// Has the agent tell an address no more. 0.1 has no such method.
+    pub async fn delete_webhook(&self, task: &str, id: &str) -> Result<(), ClientError> {
+        self.call(&Call::DeleteWebhook { task: task.to_owned(), id: id.to_owned() }).await.map(drop)
     }
 
     async fn call(&self, call: &Call) -> Result<Box<RawValue>, ClientError> {

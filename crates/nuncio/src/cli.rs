@@ -14,6 +14,7 @@ mod desk;
 mod error;
 mod follow;
 mod form;
+mod listen;
 mod local_server;
 mod mcp;
 mod memory;
@@ -59,6 +60,8 @@ enum Command {
     Mcp(serve::Flags),
     /// Send a message to an agent, to start a task or to go on with one
     Send(send::Flags),
+    /// Receive webhooks, check who sent them, and print them
+    Listen(listen::Flags),
     /// Talk to agents and servers from this terminal
     Chat(chat::Flags),
     /// Look at tasks, follow them, cancel them
@@ -114,6 +117,7 @@ impl Command {
         match self {
             Self::Serve(_) | Self::Mcp(_) | Self::Store(_) | Self::Trust(_) => Format::Text,
             Self::Send(flags) => flags.agent.output.format,
+            Self::Listen(flags) => flags.format,
             Self::Chat(flags) => flags.format,
             Self::Task(command) => command.format(),
             Self::Card(command) => command.agent().output.format,
@@ -147,6 +151,7 @@ impl Command {
                 Self::Serve(flags) => serve::run(&flags).await,
                 Self::Mcp(flags) => mcp::run(&flags).await,
                 Self::Send(flags) => done(send::run(flags).await),
+                Self::Listen(flags) => done(flags.run().await),
                 Self::Chat(flags) => flags.run().await,
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),

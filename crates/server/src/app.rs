@@ -98,6 +98,14 @@ impl App {
         }
     }
 
+    /// The same, where a caller that has not said who it is does not count.
+    async fn known_caller(&self, headers: &HeaderMap, peer: &Peer, path: &str) -> Result<Caller, AuthError> {
+        match self.options.authenticator.is_some() || self.is_operator(headers) {
+            true => self.caller(headers, peer, path).await,
+            false => Err(AuthError::Missing),
+        }
+    }
+
     /// Watches over the credentials that a request shows, for as long as its answer lasts.
     pub(crate) fn vigil(&self, headers: &HeaderMap, peer: &Peer) -> Vigil {
         match &self.options.authenticator {
@@ -238,6 +246,17 @@ impl Site {
         }
         if request.method() == Method::POST && request.uri().path() == "/mcp" {
             return mcp::http::serve(&self.app, request, peer).await;
+        }
+        if self.app.options.private_cards
+            && request.method() == Method::GET
+            && cards::is_at(request.uri().path())
+            && let Err(error) = self.app.known_caller(request.headers(), peer, request.uri().path()).await
+        {
+            let message = "cards are shown to known callers alone (cards = \"private\"): show a token";
+            let refusal = Refusal { status: StatusCode::UNAUTHORIZED, message: message.into() };
+            let mut response = rpc::refuse(&refusal);
+            self.app.challenge.refuse(&mut response, "", &error);
+            return response;
         }
         request.extensions_mut().insert(peer.clone());
         let answered = self.router.clone().oneshot(request.map(Body::new)).await;

@@ -22,6 +22,12 @@ use sha2::{Digest, Sha256};
 
 use crate::{app::App, gate::Refusal, rpc};
 
+/// Whether a path is that of a card, or of the list of agents.
+pub(crate) fn is_at(path: &str) -> bool {
+    matches!(path, "/" | "/.well-known/agent-card.json" | "/.well-known/agent.json")
+        || path.starts_with("/agents/")
+}
+
 /// The cards of all agents, as of the last time that somebody asked.
 pub(crate) struct Cards {
     base_url: String,
@@ -125,7 +131,7 @@ impl Made {
         }
     }
 
-    fn serve(&self, document: &Document, headers: &HeaderMap) -> Response<Body> {
+    fn serve(&self, app: &App, document: &Document, headers: &HeaderMap) -> Response<Body> {
         let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
         let etag = document.etag.to_str().unwrap_or_default();
         let unchanged = known.is_some_and(|known| {
@@ -143,7 +149,8 @@ impl Made {
         }
         let headers = response.headers_mut();
         headers.insert(header::ETAG, document.etag.clone());
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+        let policy = if app.options.private_cards { "private, max-age=300" } else { "public, max-age=300" };
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(policy));
         headers.insert(header::LAST_MODIFIED, self.made.clone());
         headers.insert(header::VARY, HeaderValue::from_static("A2A-Version"));
         response
@@ -163,7 +170,7 @@ fn card(
         None => made.default.as_ref().ok_or_else(|| "this server has no agents".to_owned()),
     };
     match cards {
-        Ok(cards) => made.serve(pick(cards), headers),
+        Ok(cards) => made.serve(app, pick(cards), headers),
         Err(message) => rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message }),
     }
 }
@@ -211,5 +218,5 @@ pub(crate) async fn named_legacy(
 /// `/`: what is here.
 pub(crate) async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
     let made = app.cards.current(app.engine.catalog());
-    made.serve(&made.index, &headers)
+    made.serve(&app, &made.index, &headers)
 }

@@ -15,6 +15,8 @@ pub struct ServerOptions {
     pub any_host: bool,
     /// Whether `/.well-known/agent-card.json` is strictly 1.0 even for clients that do not say so.
     pub strict_cards: bool,
+    /// Whether cards and lists of agents are shown to callers alone that have said who they are.
+    pub private_cards: bool,
     /// Origins of pages that may call from a browser, such as `https://app.example.org`; `*`: any.
     pub cors_origins: Vec<String>,
     /// Proxies that are believed when they name the client. Where no credentials are asked for, requests that came

@@ -117,7 +117,7 @@ async fn whoever_was_replaced_is_let_go_and_does_not_come_back() {
     // Nobody listens to him any more.
     let _ = scene.says.send("back").await;
     scene.fleet.apply(vec![spec("far")]).await.unwrap();
-    assert_eq!(scene.described(), "The program sh.");
+    assert_eq!(scene.described(), "The program far.");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ async fn the_third_step_asks_the_callers_model() {
     let server = Server::start(Duration::from_millis(1)).await;
     let task = sampling(&server, Part::data(json!({ "topic": "tides" }))).await;
     let [(_, question)] = &task.questions[..] else { panic!("one question, not {:?}", task.questions) };
-    assert_eq!(question.text, "Please summarize the key findings of research on: tides");
+    assert_eq!(question.text, "Please summarize the key findings for research on: tides");
     assert!(matches!(question.ask, Ask::Sample { max_tokens: 100, .. }));
     assert_eq!(server.journaled_steps(&task).await, ["sources", "findings", "summary"]);
     let log = server.log_until(&task, |event| matches!(event, Event::Question(_))).await;
@@ -105,4 +105,30 @@ async fn a_cancel_stops_a_step_at_once() {
     let task = server.submit(submit(AGENT, Part::text("tides"))).await;
     server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
     assert_eq!(server.cancel(&task).await.state, State::Canceled);
+}
+
+#[tokio::test]
+async fn shorter_please_changes_the_third_chapter() {
+    let server = Server::start(Duration::from_millis(300)).await;
+    let task = server.submit(submit(AGENT, Part::text("tides"))).await;
+    server.log_until(&task, |event| matches!(event, Event::Progress(at) if at.done == 50.0)).await;
+    server.try_answer(&task, Part::text("shorter, please")).await.unwrap();
+    let server = server.restart().await;
+    let task = server.settle(task).await;
+    let report = result_text(&task);
+    assert!(report.contains("- What is still open"), "the second chapter was written before: {report}");
+    assert!(report.contains("## Summary\n\nWork on tides moves on.\n"), "{report}");
+    assert!(report.contains("## Next\n\nCheck sources.\n"), "{report}");
+}
+
+#[tokio::test]
+async fn stop_after_this_step_leaves_what_there_is() {
+    let server = Server::start(Duration::from_millis(300)).await;
+    let task = server.submit(submit(AGENT, Part::text("tides"))).await;
+    server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
+    server.try_answer(&task, Part::text("stop after this step")).await.unwrap();
+    let task = server.settle(task).await;
+    assert_eq!(task.state, State::Completed);
+    let report = result_text(&task);
+    assert!(report.contains("## Sources") && !report.contains("## Findings"), "{report}");
 }

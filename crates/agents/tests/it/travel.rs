@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use nuncio_engine::{
-    Error, Event, Part, State, Task,
+    Error, Event, Level, Part, State, Task,
     question::{Ask, Question},
 };
 use serde_json::{Value, json};
 
-use crate::server::{Server, ending, percents, result_data, result_text, submit};
+use crate::server::{Server, ending, lines, percents, result_data, result_text, submit};
 
 const AGENT: &str = "travel_agent";
 
@@ -35,7 +35,7 @@ async fn the_third_step_asks_to_confirm_the_price() {
     let server = Server::start(Duration::from_millis(1)).await;
     let task = asking(&server, Part::text("Book a trip to Lisbon")).await;
     let question = question(&task);
-    assert_eq!(question.text, "Please confirm the price of $1200 for your trip to Lisbon.");
+    assert_eq!(question.text, "Please confirm the estimated price of $1200 for your trip to Lisbon");
     let Ask::Form { schema } = &question.ask else { panic!("a form, not {:?}", question.ask) };
     assert_eq!(schema["properties"]["confirm"]["type"], "boolean");
     assert_eq!(schema["properties"]["notes"]["type"], "string");
@@ -136,7 +136,7 @@ async fn the_destination_is_paris_unless_told() {
     let server = Server::start(Duration::ZERO).await;
     for part in [Part::data(json!({})), Part::data(json!({ "destination": " " })), Part::text("")] {
         let task = asking(&server, part).await;
-        assert!(question(&task).text.ends_with("your trip to Paris."));
+        assert!(question(&task).text.ends_with("your trip to Paris"));
     }
 }
 
@@ -148,7 +148,7 @@ async fn a_destination_is_found_in_a_sentence_and_taken_whole_as_an_argument() {
         [(Part::text(place), "Hana"), (Part::data(json!({ "destination": place })), "the Road to Hana")]
     {
         let task = asking(&server, part).await;
-        assert!(question(&task).text.ends_with(&format!("your trip to {place}.")), "{task:?}");
+        assert!(question(&task).text.ends_with(&format!("your trip to {place}")), "{task:?}");
     }
 }
 
@@ -195,4 +195,45 @@ async fn a_cancel_stops_a_question_at_once() {
         server.log_until(&task, |event| matches!(event, Event::Question(_))).await;
         assert_eq!(server.cancel(&task).await.state, State::Canceled);
     }
+}
+
+/// The price is a person's business, the summary a model's, and the booking waits for both.
+#[tokio::test]
+async fn the_callers_model_summarizes_the_trip_before_it_is_booked() {
+    let server = Server::start(Duration::ZERO).await;
+    let mut with_model = submit(AGENT, Part::text("Rome"));
+    with_model.abilities.sample = true;
+    let task = server.submit(with_model).await;
+    let task = server.settle(task).await;
+    let task = server.answer(&task, Part::data(json!({ "confirm": true }))).await;
+    assert_eq!(task.state, State::InputRequired);
+    assert!(matches!(question(&task).ask, Ask::Sample { max_tokens: 100, .. }), "{:?}", question(&task));
+    assert!(question(&task).text.starts_with("Please summarize the travel data for the trip to Rome"));
+    assert!(!server.journaled_steps(&task).await.contains(&"book".to_owned()), "not before the summary");
+    let task = server.answer(&task, Part::text("Rome in spring.")).await;
+    assert_eq!(task.state, State::Completed);
+    assert_eq!(result_data(&task)["summary"], "Rome in spring.");
+}
+
+#[tokio::test]
+async fn without_a_model_it_books_and_logs_every_step() {
+    let server = Server::start(Duration::ZERO).await;
+    let task = asking(&server, Part::text("Rome")).await;
+    let task = server.answer(&task, Part::text("yes")).await;
+    assert_eq!(result_data(&task)["summary"], Value::Null);
+    let log = server.log(&task).await;
+    assert_eq!(lines(&log, Level::Info).len(), 5, "{:?}", lines(&log, Level::Info));
+    assert!(lines(&log, Level::Info)[0].contains("flights to Rome"));
+    assert_eq!(lines(&log, Level::Notice), ["Booking without a summary: there was no model to ask"]);
+}
+
+#[tokio::test]
+async fn a_message_changes_the_destination_while_the_agent_works() {
+    let server = Server::start(Duration::from_millis(200)).await;
+    let task = server.submit(submit(AGENT, Part::text("Rome"))).await;
+    server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
+    server.try_answer(&task, Part::text("destination: Oslo")).await.unwrap();
+    let server = server.restart().await;
+    let task = server.settle(task).await;
+    assert!(question(&task).text.ends_with("your trip to Oslo"), "{}", question(&task).text);
 }

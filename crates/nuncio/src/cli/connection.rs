@@ -7,7 +7,7 @@ use clap::Args;
 use http::{HeaderName, HeaderValue};
 use nuncio_client::a2a::{
     A2aClient, AgentCard, CardReference, ClientError, Credentials, HttpOptions, Preference, Received,
-    fetch_card,
+    fetch_card, fetch_private_card,
 };
 use nuncio_engine::trace;
 use nuncio_wire::a2a::Dialect;
@@ -30,7 +30,7 @@ pub(crate) struct AgentFlags {
     /// One of the agents of a Nuncio server, by its name
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// The version of the protocol to speak; versions before 1.0 must be asked for
+    /// The version of the protocol to speak: 1.0, 0.3 or 0.1; versions before 1.0 must be asked for
     #[arg(long, env = "A2ACLI_A2A_VERSION", default_value = "1.0", value_name = "VERSION", value_parser = version)]
     a2a_version: Dialect,
     /// Which binding to prefer, best first. This version has JSONRPC
@@ -100,6 +100,11 @@ pub(crate) struct Connection {
 }
 
 impl AgentFlags {
+    /// The generation of the protocol that is asked for.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.a2a_version
+    }
+
     /// Resolves the flags. Talks to nobody yet.
     pub(crate) fn resolve(self) -> Result<Connection, CliError> {
         if self.debug {
@@ -155,7 +160,20 @@ impl AgentFlags {
 impl Connection {
     /// The agent's card.
     pub(crate) async fn card(&self) -> Result<Received<AgentCard>, CliError> {
-        fetch_card(&self.reference, &self.http).await.map_err(|error| self.failed(error))
+        let open = fetch_card(&self.reference, &self.http).await;
+        let (CardReference::Url(url), Err(ClientError::NoCard { why, .. })) = (&self.reference, &open) else {
+            return open.map_err(|error| self.failed(error));
+        };
+        let bearer = self.credentials.bearer.clone();
+        let bearer = bearer.or_else(|| self.operator.as_ref().map(|(_, token)| token.clone()));
+        let Some(bearer) = bearer.filter(|_| why.starts_with("HTTP 401")) else {
+            return open.map_err(|error| self.failed(error));
+        };
+        // Only now: a card that everybody may see needs no credentials.
+        self.credential_flags.check(url, Some(url)).map_err(CliError::Usage)?;
+        let credentials = Credentials { bearer: Some(bearer), ..self.credentials.clone() };
+        let closed = fetch_private_card(&self.reference, &self.http, &credentials).await;
+        closed.map_err(|error| self.failed(error))
     }
 
     /// A client for the agent.

@@ -6,9 +6,13 @@
 
 use clap::Args;
 use nuncio_client::a2a::{A2aClient, Patience};
-use nuncio_engine::content::{Message, Metadata, Role};
-use nuncio_wire::a2a::{Send, StreamEvent, TaskView};
+use nuncio_engine::{
+    content::{Message, Metadata, Role},
+    webhook::WebhookConfig,
+};
+use nuncio_wire::a2a::{Dialect, Send, StreamEvent, TaskView};
 use serde_json::value::RawValue;
+use url::Url;
 
 use super::{
     connection::{AgentFlags, Connection},
@@ -40,6 +44,19 @@ pub(crate) struct Flags {
     /// Attributes of the request: a JSON object
     #[arg(long, env = "A2ACLI_METADATA", value_name = "JSON", value_parser = metadata)]
     metadata: Option<Metadata>,
+    /// Have the agent tell this address what becomes of the task; `nuncio listen` receives it
+    #[arg(long, value_name = "URL")]
+    webhook: Option<Url>,
+    /// The token that deliveries to the webhook show. Others on this machine can see flags: better set
+    /// NUNCIO_WEBHOOK_TOKEN
+    #[arg(
+        long,
+        env = "NUNCIO_WEBHOOK_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN",
+        requires = "webhook"
+    )]
+    webhook_token: Option<String>,
     #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }
@@ -51,6 +68,20 @@ pub(crate) async fn run(flags: Flags) -> Result<(), CliError> {
     send.task_id = flags.task_id;
     send.context_id = flags.context_id;
     send.metadata = flags.metadata;
+    let dialect = flags.agent.dialect();
+    if dialect == Dialect::V0_1 {
+        // There the client names the task, and its conversation.
+        let id = send.task_id.take().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+        send.client_task_id = Some(id);
+        send.message.id.clear();
+    }
+    send.webhook = flags.webhook.map(|url| WebhookConfig {
+        id: String::new(),
+        url: url.into(),
+        token: flags.webhook_token,
+        authentication: None,
+        dialect: dialect.name().to_owned(),
+    });
     let connection = flags.agent.resolve()?;
     connection.bounded(deliver(&connection, send, flags.no_wait)).await
 }

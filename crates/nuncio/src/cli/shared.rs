@@ -140,7 +140,9 @@ async fn local(data: Option<PathBuf>) -> Result<Place, CliError> {
     if loaded.is_found {
         // A command that asks for something else starts no programs of the folder that it happens to stand in.
         config.agents = AgentTables::default();
-        config.flows.sparc.test_command = None;
+        if !config::is_trusted(&loaded.file) {
+            config.flows.sparc.test_command = None;
+        }
     }
     let flags = data
         .as_ref()

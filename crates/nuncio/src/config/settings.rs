@@ -146,6 +146,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| Some(duration::format(config.agent_step)),
         |config, text| duration::parse(text).map(|value| config.agent_step = value)),
     field!("bench-agent", switch, "Serve the agent `bench` too, for measurements, as the default one", bench_agent),
+    row("cards", Shape::Text, "WHOM", "Who sees cards and lists of agents: public, or private for callers that show a token",
+        |config| Some(if config.server.private_cards { "private" } else { "public" }.into()),
+        |config, text| match text {
+            "public" => { config.server.private_cards = false; Ok(()) }
+            "private" => { config.server.private_cards = true; Ok(()) }
+            other => Err(format!("expected public or private, not {other:?}")),
+        }),
     field!("strict-cards", switch, "Make the well-known card strictly A2A 1.0, also for older clients", server.strict_cards),
     field!("idempotent-message-ids", switch, "Take a message whose id came before for a repeat of it", engine.idempotent_message_ids),
     field!("allow-private-webhooks", switch, "Allow webhooks to this machine and to private networks", allow_private_webhooks),

@@ -131,7 +131,7 @@ fn a_whole_conversation(way: Way) {
     chat.command("travel_agnt");
     chat.expect("there is no travel_agnt: travel_agent?");
     chat.command("travel_agent destination=Lisbon");
-    chat.expect("asks: Please confirm the price of $1200 for your trip to Lisbon.");
+    chat.expect("asks: Please confirm the estimated price of $1200 for your trip to Lisbon");
     chat.expect("Confirm (Whether to book at this price.) [y, n, d for details, !c]: ");
     chat.line("d");
     chat.expect("Asked by: travel_agent");
@@ -144,7 +144,7 @@ fn a_whole_conversation(way: Way) {
     chat.expect("completed in");
     chat.command("research_agent topic=tides");
     if let Way::Mcp | Way::Local = way {
-        chat.expect("asks: Please summarize the key findings of research on: tides");
+        chat.expect("asks: Please summarize the key findings for research on: tides");
         chat.expect("Who answers? [t: I write it, n: refuse, !c]: ");
         chat.line("t");
         chat.expect("Text: ");

@@ -276,3 +276,47 @@ fn ctrl_c_leaves_the_way_to_go_on() {
     // The task does not care.
     assert_eq!(world.run(&["task", "get", &task]).exits(0).field("State"), "working");
 }
+
+#[test]
+fn a_task_of_0_1_is_sent_under_an_id_that_the_client_makes() {
+    let world = World::new(&[]);
+    let sent = world.run(&["send", "hello", "--a2a-version", "0.1", "-o", "json"]).exits(0).json();
+    assert_eq!(sent["status"]["state"], "completed", "{sent}");
+    let id = sent["id"].as_str().unwrap();
+    let got = world.run(&["task", "get", id, "--a2a-version", "0.1", "-o", "json"]).exits(0).json();
+    assert_eq!(got["id"], sent["id"]);
+}
+
+/// The whole way of a push notification: asked for by one command, delivered, verified and printed by another.
+#[test]
+fn a_webhook_is_asked_for_received_and_verified() {
+    let world = World::new(&["--allow-private-webhooks", "--agent-step", "1ms"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let secret = world.server.data().join("webhook-secret");
+    let mut listen = nuncio_in(world.dir.path());
+    listen.args([
+        "listen",
+        "--listen",
+        &address,
+        "--token",
+        "t-9",
+        "--count",
+        "1",
+        "--timeout",
+        "60s",
+        "-o",
+        "json",
+    ]);
+    listen.arg("--secret-file").arg(&secret);
+    let listening = Live::start(&mut listen);
+    crate::caller::until("a listener", || std::net::TcpStream::connect(&address).ok());
+    // A stranger is not printed.
+    let stranger = crate::caller::Caller::new(&format!("http://{address}"));
+    assert_eq!(stranger.send("POST", "/hook", &[], Some(&serde_json::json!({ "id": "x" }))).status, 401);
+    let hook = format!("http://{address}/hook");
+    world.run(&["send", "hello", "--webhook", &hook, "--webhook-token", "t-9"]).exits(0);
+    let printed = listening.finish().exits(0).json_lines();
+    assert_eq!(printed.len(), 1);
+    assert!(printed[0]["body"].to_string().contains("COMPLETED"), "{printed:?}");
+}

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -52,12 +53,12 @@ async fn take_spans(State(arrived): State<Arrived>, body: String) -> &'static st
 
 async fn repeat(
     State(arrived): State<Arrived>,
-    uri: axum::http::Uri,
+    uri: http::Uri,
     headers: HeaderMap,
-) -> (axum::http::StatusCode, String) {
+) -> (http::StatusCode, String) {
     let seen = format!("{uri} {:?}", headers.get("x-api-key"));
     arrived.endpoint.lock().unwrap_or_else(PoisonError::into_inner).push(seen.clone());
-    (axum::http::StatusCode::BAD_REQUEST, format!("no such key: {seen}"))
+    (http::StatusCode::BAD_REQUEST, format!("no such key: {seen}"))
 }
 
 /// The tables: each key that takes a variable has one of its own, `${P_AGENT_KEY}`.
@@ -276,4 +277,80 @@ fn a_key_that_takes_no_variable_is_refused_without_its_value() {
         let why = started.err().unwrap_or_else(|| panic!("{key}: the server has started"));
         assert!(why.contains(key) && !why.contains(PLANTED), "{key}: {why}");
     }
+}
+
+#[test]
+fn private_cards_and_lists_are_for_known_callers() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("nuncio.toml"), "cards = \"private\"\nauth = \"on\"\n").unwrap();
+    let server = ServerProcess::start(&dir.path().join("nuncio-data"), &[]);
+    let stranger = Caller::new(server.url());
+    let made =
+        run(nuncio_in(dir.path()).args(["token", "create", "--name", "ada", "-o", "json"])).exits(0).json();
+    let ada = Caller::with_token(server.url(), made["token"].as_str().unwrap());
+    for path in ["/", "/agents/echo", "/.well-known/agent-card.json", "/.well-known/agent.json"] {
+        assert_eq!(stranger.send("GET", path, &[], None).status, 401, "{path}");
+        assert_eq!(ada.send("GET", path, &[], None).status, 200, "{path}");
+    }
+    // Whoever holds the folder shows its secret by itself.
+    assert_eq!(run(nuncio_in(dir.path()).args(["card", "get"])).exits(0).field("Name"), "echo");
+    assert_eq!(run(nuncio_in(dir.path()).args(["send", "hi"])).exits(0).field("State"), "completed");
+}
+
+/// A card may name any address: what is shown to its server is not shown there.
+#[test]
+fn a_card_leads_no_credentials_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let elsewhere = crate::fake_agent::FakeAgent::start(json!({}), |_| {
+        crate::fake_agent::Reply::Error(-32603, "it was reached")
+    });
+    let interface = json!([{ "url": format!("{}/rpc", elsewhere.url), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }]);
+    let named = crate::fake_agent::FakeAgent::start(
+        json!({ "url": format!("{}/rpc", elsewhere.url), "supportedInterfaces": interface }),
+        |_| crate::fake_agent::Reply::Error(-32603, "it was reached"),
+    );
+    let refused =
+        run(nuncio_in(dir.path()).args(["send", "hi", "-a", &named.url, "--bearer", "t-1"])).exits(2);
+    assert!(refused.stderr.contains("--credentials-for"), "{}", refused.stderr);
+    assert!(elsewhere.asked().is_empty());
+    let origin = elsewhere.url.clone();
+    run(nuncio_in(dir.path()).args([
+        "send",
+        "hi",
+        "-a",
+        &named.url,
+        "--bearer",
+        "t-1",
+        "--credentials-for",
+        &origin,
+    ]));
+    assert_eq!(elsewhere.asked()[0].header("authorization"), Some("Bearer t-1"));
+}
+
+#[test]
+fn a_folder_that_was_only_found_starts_no_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("ran");
+    let table = format!(
+        "[[agent]]\nname = \"evil\"\nkind = \"mcp\"\ncommand = [\"sh\", \"-c\", \"touch {}\"]\n",
+        mark.display()
+    );
+    let file = dir.path().join("nuncio.toml");
+    fs::write(&file, table).unwrap();
+    let nuncio =
+        |args: &[&str]| run(nuncio_in(dir.path()).args(args).env("XDG_STATE_HOME", dir.path().join("state")));
+    nuncio(&["memory", "list"]).exits(0);
+    assert!(!mark.exists(), "a command about the memory starts no agents");
+    let refused = nuncio(&["mcp"]).exits(2);
+    assert!(refused.stderr.contains("nuncio trust") && !mark.exists(), "{}", refused.stderr);
+    nuncio(&["trust"]).exits(0);
+    nuncio(&["mcp"]).exits(0);
+    // What has changed since is trusted anew.
+    fs::write(&file, fs::read_to_string(&file).unwrap() + "# more\n").unwrap();
+    nuncio(&["mcp"]).exits(2);
+    nuncio(&["mcp", "--config", "nuncio.toml"]).exits(0);
+
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let refused = nuncio(&["mcp"]);
+    assert!(refused.code != 0 && refused.stderr.contains("can be written by others"), "{}", refused.stderr);
 }

@@ -216,7 +216,7 @@ fn the_configured_model_writes_as_the_policy_says() {
     // Each time somebody decides, twice: who writes, and whether that is sent.
     let mut chat = start("ask");
     chat.command(call);
-    chat.expect("asks: Please summarize the key findings of research on: tides");
+    chat.expect("asks: Please summarize the key findings for research on: tides");
     chat.expect("Who answers? [m: moon-1 writes it, t: I write it, n: refuse, !c]: ");
     assert_eq!(model.asked(), 0, "nobody said so yet");
     chat.line("m");
