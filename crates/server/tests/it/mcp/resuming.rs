@@ -211,14 +211,14 @@ async fn a_question_that_was_answered_elsewhere_meanwhile_is_not_put_again() {
 }
 
 #[tokio::test]
-async fn a_wrong_answer_is_refused_and_the_question_is_put_again() {
+async fn a_wrong_answer_is_not_taken_and_the_question_is_put_again_in_the_same_session() {
     let stage = Stage::new().await;
     let client = Client::session(&stage, V2025, asks()).await;
     let mut stream = client.stream("tools/call", saying("player", "ask")).await;
     let asked = stream.expect("elicitation/create").await;
-    let refused = client.answer(&asked, json!({ "action": "accept", "content": { "confirm": 7 } })).await;
-    assert_eq!(refused.status, 400, "{}", refused.text());
-    assert_eq!(refused.json()["error"]["code"], -32602, "{}", refused.text());
+    // Official clients of the first generation end their session where a response is answered with an error.
+    let heard = client.answer(&asked, json!({ "action": "accept", "content": { "confirm": 7 } })).await;
+    assert_eq!(heard.status, 202, "{}", heard.text());
     let again = stream.expect("elicitation/create").await;
     assert_ne!(again["id"], asked["id"]);
     assert_eq!(again["params"], asked["params"]);
@@ -227,21 +227,23 @@ async fn a_wrong_answer_is_refused_and_the_question_is_put_again() {
 }
 
 #[tokio::test]
-async fn after_three_wrong_answers_a_question_counts_as_dismissed() {
+async fn after_three_wrong_answers_a_question_stands_until_somebody_answers_it() {
     let stage = Stage::new().await;
     let client = Client::session(&stage, V2025, asks()).await;
     let mut stream = client.stream("tools/call", saying("player", "ask")).await;
+    let mut last = Value::Null;
     for wrong in [
         json!({ "action": "accept", "content": { "confirm": "x" } }),
         json!({ "action": "perhaps" }),
         json!({ "nothing": "of the kind" }),
     ] {
-        let asked = stream.expect("elicitation/create").await;
-        assert_eq!(client.answer(&asked, wrong).await.status, 400);
+        last = stream.expect("elicitation/create").await;
+        assert_eq!(client.answer(&last, wrong).await.status, 202);
     }
+    assert_eq!(client.answer(&last, accept(true)).await.status, 202);
     let (before, response) = stream.response().await;
     assert_eq!(before, Vec::<Value>::new(), "it was asked a fourth time");
-    assert_eq!(text_of(&response["result"]), "dismissed");
+    assert_eq!(text_of(&response["result"]), "yes", "what cannot be read is nobody's answer");
 }
 
 #[tokio::test]
@@ -263,6 +265,20 @@ async fn a_client_may_refuse_a_question() {
     check(json!({ "result": { "action": "cancel" } }), "dismissed").await;
     check(json!({ "error": { "code": -32601, "message": "I cannot." } }), "unavailable").await;
     check(json!({ "error": { "code": -1, "message": "I will not." } }), "dismissed").await;
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_has_not_answered() {
+    let stage = Stage::new().await;
+    let client = Client::session(&stage, V2025, asks()).await;
+    let mut stream = client.stream("tools/call", saying("player", "ask")).await;
+    let asked = stream.expect("elicitation/create").await;
+    let error = json!({ "code": -32603, "message": "the window was closed" });
+    let broken = json!({ "jsonrpc": "2.0", "id": asked["id"], "error": error });
+    assert_eq!(client.send(&broken).await.whole().status, 202);
+    let again = stream.expect("elicitation/create").await;
+    client.answer(&again, accept(true)).await;
+    assert_eq!(text_of(&stream.response().await.1["result"]), "yes");
 }
 
 #[tokio::test]
@@ -440,4 +456,27 @@ async fn a_session_hears_the_lines_of_its_level() {
     assert_eq!(lines().await, Vec::<String>::new());
     let (_, error) = client.refused("logging/setLevel", json!({ "level": "loud" })).await;
     assert_eq!(error["code"], -32602);
+}
+
+#[tokio::test]
+async fn a_call_that_is_repeated_under_its_key_is_the_same_task_also_in_another_session() {
+    let stage = Stage::new().await;
+    let call = |text: &str| {
+        let mut call = saying("player", text);
+        call["_meta"] = json!({ "nuncio/idempotencyKey": "k-1" });
+        call
+    };
+    let task = |result: &Value| result["_meta"]["nuncio/taskId"].as_str().unwrap().to_owned();
+    let first = Client::session(&stage, V2025, asks()).await;
+    let one = first.ok("tools/call", call("hello")).await;
+    let second = Client::session(&stage, "2025-06-18", asks()).await;
+    let other = second.ok("tools/call", call("hello")).await;
+    assert_eq!(task(&one), task(&other));
+    let plain = second.ok("tools/call", saying("player", "hello")).await;
+    assert_ne!(task(&one), task(&plain), "without a key it is another call");
+    let (_, error) = second.refused("tools/call", call("something else")).await;
+    assert_eq!(error["code"], -32602, "{error}");
+    let listed = second.ok("tools/list", json!({})).await;
+    let player = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "player").unwrap();
+    assert_eq!(player["_meta"]["nuncio/idempotencyKey"], true, "whoever bridges sees that the key counts");
 }
