@@ -88,7 +88,7 @@ where
             return unauthenticated(app, headers, body.as_deref(), &error);
         }
     };
-    let response = serve_caller(app, agent, &parts, body, caller.clone()).await;
+    let response = serve_caller(app, agent, &parts, peer, body, caller.clone()).await;
     charged(&app.engine, &caller, response)
 }
 
@@ -96,6 +96,7 @@ async fn serve_caller<B>(
     app: &Arc<App>,
     agent: &Registered,
     parts: &Parts,
+    peer: &Peer,
     body: B,
     caller: Caller,
 ) -> Response<Body>

@@ -41,8 +41,8 @@ fn forget_peak(server: &ServerProcess) {
     std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").unwrap();
 }
 
-fn list(server: &ServerProcess, params: &Value) -> Value {
-    rpc(&format!("{}/agents/echo", server.url()), "ListTasks", params)["result"].clone()
+fn list(url: &str, params: &Value) -> Value {
+    rpc(&format!("{url}/agents/echo"), "ListTasks", params)["result"].clone()
 }
 
 #[test]
@@ -53,8 +53,9 @@ fn lists_of_large_tasks_take_no_memory_for_what_they_do_not_show() {
     forget_peak(&server);
     let before = memory(&server, "VmHWM");
     let params = json!({ "pageSize": 100, "historyLength": 0 });
+    let url = server.url();
     thread::scope(|scope| {
-        let lists: Vec<_> = (0..24).map(|_| scope.spawn(|| list(&server, &params))).collect();
+        let lists: Vec<_> = (0..24).map(|_| scope.spawn(|| list(url, &params))).collect();
         for listed in lists {
             let listed = listed.join().unwrap();
             assert_eq!(
@@ -75,13 +76,14 @@ fn pages_with_artifacts_end_early_and_together_take_a_bounded_amount() {
     let server = with_large_tasks(&folder.path().join("data"), &[], 6);
     forget_peak(&server);
     let before = memory(&server, "VmHWM");
+    let url = server.url();
     thread::scope(|scope| {
         for _ in 0..24 {
             scope.spawn(|| {
                 let mut params = json!({ "pageSize": 100, "includeArtifacts": true });
                 let (mut seen, mut pages) = (0, 0);
                 loop {
-                    let listed = list(&server, &params);
+                    let listed = list(url, &params);
                     seen += listed["tasks"].as_array().unwrap().len();
                     pages += 1;
                     match listed["nextPageToken"].as_str() {
@@ -126,7 +128,7 @@ fn clients_that_do_not_read_their_answers_are_closed_and_take_a_bounded_amount()
     let config = folder.path().join("nuncio.toml");
     let flags = ["--config", config.to_str().unwrap()];
     let server = with_large_tasks(&folder.path().join("data"), &flags, 4);
-    let tasks = list(&server, &json!({ "historyLength": 0 }));
+    let tasks = list(server.url(), &json!({ "historyLength": 0 }));
     let id = tasks["tasks"][0]["id"].as_str().unwrap();
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": { "id": id } }).to_string();
     forget_peak(&server);

@@ -12,7 +12,7 @@ async fn what_was_not_measured_is_null_and_what_was_is_not() {
     let server = world.serve().await;
     for uri in [METRICS_URI, SETTINGS_URI, QUEUE_URI] {
         let modified = server.modified(uri).await;
-        assert!(modified > "2020".to_owned(), "{uri} was never changed, and did not exist in {modified}");
+        assert!(*modified > *"2020", "{uri} was never changed, and did not exist in {modified}");
     }
     let totals = server.read(METRICS_URI).await;
     assert_eq!(totals["overall"]["averageSpeedup"], Value::Null);
