@@ -5,9 +5,9 @@
 //! whoever reads it finds nobody at that address.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
+    fs::{self, DirBuilder, OpenOptions, Permissions},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
 };
 
@@ -104,6 +104,8 @@ fn secret(data: &Path, file: &str) -> Result<SigningSecret, StartError> {
     let failed = |source| StartError::DataDir { path: path.clone(), source };
     match fs::read_to_string(&path) {
         Ok(text) if !text.trim().is_empty() => {
+            // A copy that was restored may have been opened to others on its way.
+            let _ = fs::set_permissions(&path, Permissions::from_mode(0o600));
             let damaged = |error| failed(io::Error::new(io::ErrorKind::InvalidData, error));
             return SigningSecret::parse(text.trim()).map_err(damaged);
         }

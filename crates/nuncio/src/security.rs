@@ -5,6 +5,7 @@
 
 mod audit_log;
 mod jwt;
+mod signature;
 mod tokens;
 
 use std::{
@@ -73,6 +74,8 @@ pub struct SecurityOptions {
     pub scope_claim: String,
     /// The tenant of callers whose token names none.
     pub tenant: String,
+    /// Whether a token may name the operator's tenant, `home`.
+    pub allow_home: bool,
     /// What callers may do whose token names no scopes of this server.
     pub default_scopes: Vec<String>,
 }
@@ -90,6 +93,7 @@ impl Default for SecurityOptions {
             tenant_claim: "tenant".into(),
             scope_claim: "scope".into(),
             tenant: "jwt".into(),
+            allow_home: false,
             default_scopes: vec![],
         }
     }

@@ -246,6 +246,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("jwt.tenant", Shape::Text, "NAME", "The tenant of callers whose token names none",
         |config| Some(config.security.tenant.clone()),
         |config, text| { config.security.tenant = text.into(); Ok(()) }),
+    field!("jwt.allow-home", switch, "Allow JWTs to name the tenant home, which is the operator's", security.allow_home),
     row("jwt.scope-claim", Shape::Text, "NAME", "The claim that names what the caller may do",
         |config| Some(config.security.scope_claim.clone()),
         |config, text| { config.security.scope_claim = text.into(); Ok(()) }),

@@ -12,7 +12,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use jsonwebtoken::{
-    Algorithm, DecodingKey, Validation,
+    Algorithm,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse},
 };
 use nuncio_client::{
@@ -21,13 +21,14 @@ use nuncio_client::{
 };
 use nuncio_engine::{
     Caller, Grants,
+    access::{Grant, HOME_TENANT},
     clock::{Clock, Timestamp},
 };
 use nuncio_server::AuthError;
 use serde_json::Value;
 use url::Url;
 
-use super::{SecurityOptions, is_name};
+use super::{SecurityOptions, is_name, signature};
 use crate::StartError;
 
 /// How far the issuer's clock may be from ours.
@@ -45,6 +46,9 @@ const MAX_KEYS: usize = 64;
 const MAX_TOKEN: usize = 16 * 1024;
 /// The longest subject.
 const MAX_SUBJECT: usize = 128;
+/// How the names of owners begin that the issuer vouches for. No name of a token of this server's own can have a
+/// colon, so that the two never are the same owner.
+const OWNER_PREFIX: &str = "jwt:";
 /// Scopes that are taken of one token.
 const MAX_SCOPES: usize = 64;
 
@@ -55,6 +59,7 @@ pub struct Jwt {
     tenant_claim: String,
     scope_claim: String,
     tenant: String,
+    allow_home: bool,
     default_scopes: Grants,
     clock: Arc<dyn Clock>,
     ring: Arc<KeyRing>,
@@ -133,6 +138,7 @@ impl Jwt {
             tenant_claim: options.tenant_claim.clone(),
             scope_claim: options.scope_claim.clone(),
             tenant: options.tenant.clone(),
+            allow_home: options.allow_home,
             default_scopes,
             clock,
         };
@@ -161,14 +167,8 @@ impl Jwt {
             return Err(refused("it has critical headers that are not known here"));
         }
         let key = self.key(header.kid.as_deref(), header.alg).await?;
-        let key = DecodingKey::from_jwk(&key).map_err(|_| refused("its key cannot be used"))?;
-        let mut validation = Validation::new(header.alg);
-        // What the claims have to say is checked below, by this server's clock.
-        validation.required_spec_claims.clear();
-        validation.validate_exp = false;
-        validation.validate_aud = false;
-        let decoded = jsonwebtoken::decode::<Value>(token, &key, &validation);
-        let claims = decoded.map_err(|_| refused("its signature is not the issuer's"))?.claims;
+        let claims = signature::verified_claims(token, &key, header.alg)
+            .ok_or_else(|| refused("its signature is not the issuer's"))?;
         self.check(&claims).map_err(|why| refused(&why))?;
         self.caller(&claims).map_err(|why| refused(&why))
     }
@@ -210,16 +210,23 @@ impl Jwt {
             Value::String(tenant) if is_name(tenant) => tenant,
             _ => return Err("its tenant is no name".into()),
         };
+        if tenant == HOME_TENANT && self.tenant != HOME_TENANT && !self.allow_home {
+            return Err("its tenant is home, which is the operator's: jwt.allow-home allows it".into());
+        }
         let scopes = &claims[self.scope_claim.as_str()];
         let words: Vec<&str> = match scopes {
             Value::String(text) => text.split_whitespace().collect(),
             Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
             _ => vec![],
         };
+        // It would be written down as two scopes, and read again as something else.
+        if words.iter().any(|word| word.contains(char::is_whitespace)) {
+            return Err("one of its scopes has white space in it".into());
+        }
         // Others have scopes of their own in the same token.
-        let ours: Vec<_> = words.iter().filter_map(|word| word.parse().ok()).take(MAX_SCOPES).collect();
+        let ours: Vec<Grant> = words.iter().filter_map(|word| word.parse().ok()).take(MAX_SCOPES).collect();
         let grants = if ours.is_empty() { self.default_scopes.clone() } else { Grants::only(ours) };
-        Ok(Caller::named(format!("{tenant}/{subject}")).limited_to(grants))
+        Ok(Caller::named(format!("{tenant}/{OWNER_PREFIX}{subject}")).limited_to(grants))
     }
 
     /// The key that a token names, if it goes with the token's algorithm.
@@ -317,7 +324,7 @@ fn goes_with(key: &Jwk, alg: Algorithm) -> bool {
         },
         AlgorithmParameters::OctetKeyPair(pair) => pair.curve == EllipticCurve::Ed25519 && alg == A::EdDSA,
         // A secret that both sides know is no proof of who signed.
-        AlgorithmParameters::OctetKey(_) => false,
+        _ => false,
     };
     let said = key.common.key_algorithm.is_none_or(|said| format!("{said:?}") == format!("{alg:?}"));
     let signs = key.common.public_key_use.as_ref().is_none_or(|use_| *use_ == PublicKeyUse::Signature);

@@ -111,6 +111,8 @@ pub(crate) fn back_up(dir: &Path, to: &Path) -> std::result::Result<(), OpenErro
         let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the name is not UTF-8");
         return Err(OpenError::Folder { dir: to.to_owned(), source: why });
     };
+    // SQLite takes an empty file for none, and keeps its mode.
+    schema::make_private(to).map_err(|source| OpenError::Folder { dir: to.to_owned(), source })?;
     conn.execute("VACUUM INTO ?1", [name])?;
     Ok(())
 }

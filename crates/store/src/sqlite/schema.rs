@@ -1,10 +1,19 @@
 //! How connections are opened: pragmas, the proof that they took, and the migrations.
 
-use std::{path::Path, time::Duration};
+use std::{
+    fs::{self, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
+    time::Duration,
+};
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::OpenError;
+
+/// The mode of files that hold tasks.
+const PRIVATE: u32 = 0o600;
 
 /// The schema, step by step; the position is the version. Steps are never changed once released.
 const MIGRATIONS: &[&str] = &[
@@ -18,6 +27,7 @@ const MIGRATIONS: &[&str] = &[
 
 /// For the writer and the checkpoints. Durable, or an error.
 pub(super) fn open_read_write(path: &Path) -> Result<Connection, OpenError> {
+    make_private(path).map_err(|source| OpenError::Folder { dir: path.to_owned(), source })?;
     let conn = Connection::open(path)?;
     make_durable(&conn)?;
     // Checkpoints are run by `checkpoint.rs`, not inside of a commit that happens to pass a limit.
@@ -26,6 +36,23 @@ pub(super) fn open_read_write(path: &Path) -> Result<Connection, OpenError> {
     conn.busy_timeout(Duration::from_millis(200))?;
     conn.set_prepared_statement_cache_capacity(128);
     Ok(conn)
+}
+
+/// Makes a database a file of its owner's alone, whatever the folder allows. SQLite gives the files beside it the same
+/// mode when it makes them; those that are there already are changed.
+pub(super) fn make_private(path: &Path) -> io::Result<()> {
+    OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE).open(path)?;
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(suffix);
+        match fs::metadata(&file) {
+            Ok(found) if found.permissions().mode() & 0o077 != 0 => {
+                fs::set_permissions(&file, Permissions::from_mode(PRIVATE))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// For reads beside the writer.

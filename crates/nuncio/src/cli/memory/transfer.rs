@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, BufWriter, Write},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -40,7 +41,7 @@ impl Export {
         let failed = |error: io::Error| CliError::Usage(format!("cannot write {}: {error}", path.display()));
         // A file that is there stays whole until the new one is.
         let draft = draft_of(path);
-        let mut file = BufWriter::new(File::create(&draft).map_err(failed)?);
+        let mut file = BufWriter::new(create_private(&draft).map_err(failed)?);
         let written = self.write(shared, &mut file).await;
         let kept = written.and_then(|count| {
             file.flush().and_then(|()| std::fs::rename(&draft, path)).map_err(failed)?;
@@ -80,6 +81,11 @@ impl Export {
 
 fn entries(number: u64) -> String {
     table::count(number, "entry", "entries")
+}
+
+/// A file for its owner alone: what is exported may be anybody's secret.
+fn create_private(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 fn draft_of(path: &Path) -> PathBuf {

@@ -7,7 +7,6 @@ use std::sync::{
 
 use axum::{Router, http::StatusCode, routing::get};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use ring::{
     rand::SystemRandom,
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _},
@@ -17,9 +16,29 @@ use serde_json::{Value, json};
 /// A key that signs, and how it is published.
 pub(crate) struct Key {
     pub(super) kid: String,
-    alg: Algorithm,
-    signing: EncodingKey,
+    signing: Signing,
     pub(super) public: Value,
+}
+
+enum Signing {
+    Es256(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+}
+
+impl Signing {
+    fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Es256(_) => "ES256",
+            Self::Ed25519(_) => "EdDSA",
+        }
+    }
+
+    fn sign(&self, message: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Es256(pair) => pair.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec(),
+            Self::Ed25519(pair) => pair.sign(message).as_ref().to_vec(),
+        }
+    }
 }
 
 impl Key {
@@ -32,24 +51,14 @@ impl Key {
         let (x, y) = point[1..].split_at(32);
         let public = json!({ "kty": "EC", "crv": "P-256", "kid": kid, "use": "sig", "alg": "ES256",
             "x": BASE64_URL_SAFE_NO_PAD.encode(x), "y": BASE64_URL_SAFE_NO_PAD.encode(y) });
-        Self {
-            kid: kid.into(),
-            alg: Algorithm::ES256,
-            signing: EncodingKey::from_ec_der(der.as_ref()),
-            public,
-        }
+        Self { kid: kid.into(), signing: Signing::Es256(pair), public }
     }
 
     pub(super) fn ed25519(kid: &str) -> Self {
         let der = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let pair = Ed25519KeyPair::from_pkcs8(der.as_ref()).unwrap();
         let public = json!({ "kty": "OKP", "crv": "Ed25519", "kid": kid, "x": BASE64_URL_SAFE_NO_PAD.encode(pair.public_key().as_ref()) });
-        Self {
-            kid: kid.into(),
-            alg: Algorithm::EdDSA,
-            signing: EncodingKey::from_ed_der(der.as_ref()),
-            public,
-        }
+        Self { kid: kid.into(), signing: Signing::Ed25519(pair), public }
     }
 
     pub(crate) fn sign(&self, claims: &Value) -> String {
@@ -57,9 +66,19 @@ impl Key {
     }
 
     pub(super) fn sign_as(&self, kid: Option<&str>, claims: &Value) -> String {
-        let header = Header { kid: kid.map(str::to_owned), ..Header::new(self.alg) };
-        jsonwebtoken::encode(&header, claims, &self.signing).unwrap()
+        let mut header = json!({ "typ": "JWT", "alg": self.signing.algorithm() });
+        if let Some(kid) = kid {
+            header["kid"] = kid.into();
+        }
+        signed_by(&header, claims, |message| self.signing.sign(message))
     }
+}
+
+/// A token whose signature is made of its header and claims.
+pub(super) fn signed_by(header: &Value, claims: &Value, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
+    let unsigned = forged(header, claims, b"");
+    let message = unsigned.trim_end_matches('.');
+    format!("{message}.{}", BASE64_URL_SAFE_NO_PAD.encode(sign(message.as_bytes())))
 }
 
 /// A token put together by hand, with any header and any signature.

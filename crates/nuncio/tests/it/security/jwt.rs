@@ -11,11 +11,12 @@ use nuncio::{
     security::Jwt,
 };
 use nuncio_server::AuthError;
+use ring::hmac;
 use serde_json::{Value, json};
 
 use super::{
     Hands,
-    issuer::{Issuer, Key, forged, jwks},
+    issuer::{Issuer, Key, forged, jwks, signed_by},
 };
 
 const ISSUER: &str = "https://issuer.example";
@@ -55,7 +56,7 @@ async fn a_good_token_says_who_calls_and_what_it_may() {
     let (clock, jwt) = verifier(&issuer).await;
     for key in [&ec, &ed] {
         let caller = jwt.verify(&key.sign(&claims(&clock))).await.unwrap();
-        assert_eq!((caller.owner(), caller.tenant()), ("acme/ada@example.org", "acme"));
+        assert_eq!((caller.owner(), caller.tenant()), ("acme/jwt:ada@example.org", "acme"));
         assert!(caller.may(Action::Read, Kind::A2a, "tasks") && caller.may(Action::Write, Kind::Memory, "x"));
         assert!(!caller.may(Action::Execute, Kind::A2a, "echo"));
     }
@@ -65,7 +66,7 @@ async fn a_good_token_says_who_calls_and_what_it_may() {
     plain["scope"] = json!(["execute:a2a"]);
     plain["aud"] = json!("nuncio");
     let caller = jwt.verify(&ec.sign(&plain)).await.unwrap();
-    assert_eq!(caller.owner(), "jwt/ada@example.org");
+    assert_eq!(caller.owner(), "jwt/jwt:ada@example.org");
     assert!(caller.may(Action::Execute, Kind::A2a, "echo"));
     plain["scope"] = json!("openid profile");
     let caller = jwt.verify(&ec.sign(&plain)).await.unwrap();
@@ -88,11 +89,10 @@ async fn what_is_tried_instead_is_refused() {
     );
     // The public key taken for a password.
     for secret in [key.public.to_string(), key.public["x"].as_str().unwrap().to_owned()] {
-        let mut header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256);
-        header.kid = Some("key".into());
-        let token =
-            jsonwebtoken::encode(&header, &good, &jsonwebtoken::EncodingKey::from_secret(secret.as_bytes()));
-        refused(jwt.verify(&token.unwrap()).await, "HS256 with the public key");
+        let password = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+        let header = json!({ "alg": "HS256", "kid": "key" });
+        let token = signed_by(&header, &good, |message| hmac::sign(&password, message).as_ref().to_vec());
+        refused(jwt.verify(&token).await, "HS256 with the public key");
     }
     let signed = key.sign(&good);
     let parts: Vec<&str> = signed.split('.').collect();
@@ -131,6 +131,10 @@ async fn what_is_tried_instead_is_refused() {
     check("tenant", json!("a/b")).await;
     check("tenant", json!("")).await;
     check("tenant", json!(["acme"])).await;
+    // The operator's own, whose knowledge and figures the issuer has no say in.
+    check("tenant", json!("home")).await;
+    check("scope", json!(["read:memory:a execute:a2a"])).await;
+    check("scope", json!(["read:a2a", "read:memory:a\u{a0}b"])).await;
     // Clocks differ a little.
     for (member, value) in [("exp", now - 59), ("nbf", now + 59)] {
         let mut close = good.clone();
@@ -187,4 +191,39 @@ async fn keys_can_be_in_a_file() {
     let clock = Arc::new(Hands::new());
     let jwt = Jwt::new(&options, Arc::clone(&clock) as _).unwrap().unwrap();
     jwt.verify(&key.sign(&claims(&clock))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_subject_is_never_the_owner_that_a_token_of_that_name_is() {
+    let key = Key::es256("key");
+    let issuer = Issuer::new(&[&key]).await;
+    let (clock, jwt) = verifier(&issuer).await;
+    for subject in ["ada", "local", "acme/ada", "jwt:ada", "../ada"] {
+        let mut claims = claims(&clock);
+        claims["sub"] = json!(subject);
+        let caller = jwt.verify(&key.sign(&claims)).await.unwrap();
+        let (tenant, name) = caller.owner().split_once('/').unwrap();
+        assert_eq!((tenant, caller.tenant()), ("acme", "acme"), "{subject}");
+        // No name that a token of this server can have has a colon.
+        assert_eq!(name, format!("jwt:{subject}"));
+        assert!(!caller.is_local());
+    }
+}
+
+#[tokio::test]
+async fn the_home_tenant_is_for_issuers_that_were_told_so() {
+    let key = Key::es256("key");
+    let issuer = Issuer::new(&[&key]).await;
+    let clock = Arc::new(Hands::new());
+    for changed in [
+        SecurityOptions { allow_home: true, ..options(&issuer.url) },
+        SecurityOptions { tenant: "home".into(), ..options(&issuer.url) },
+    ] {
+        let jwt = Jwt::new(&changed, Arc::clone(&clock) as _).unwrap().unwrap();
+        let mut claims = claims(&clock);
+        claims["tenant"] = json!("home");
+        let caller = jwt.verify(&key.sign(&claims)).await.unwrap();
+        assert_eq!((caller.owner(), caller.tenant()), ("home/jwt:ada@example.org", "home"));
+        assert!(!caller.is_local());
+    }
 }
