@@ -42,6 +42,7 @@ pub struct Nuncio {
     pub(crate) data: PathBuf,
     pub(crate) store: Option<StorePlace>,
     pub(crate) allow_private_webhooks: bool,
+    pub(crate) https_only_webhooks: bool,
     pub(crate) options: Options,
     pub(crate) outbox: OutboxOptions,
     pub(crate) server: ServerOptions,
@@ -71,6 +72,7 @@ impl Nuncio {
             data: "nuncio-data".into(),
             store: None,
             allow_private_webhooks: false,
+            https_only_webhooks: false,
             options: Options::default(),
             outbox: OutboxOptions::default(),
             server: ServerOptions::default(),
@@ -186,6 +188,13 @@ impl Nuncio {
     #[must_use]
     pub fn allow_private_webhooks(mut self, allow: bool) -> Self {
         self.allow_private_webhooks = allow;
+        self
+    }
+
+    /// Refuses webhooks that are reached without TLS.
+    #[must_use]
+    pub fn https_only_webhooks(mut self, only: bool) -> Self {
+        self.https_only_webhooks = only;
         self
     }
 

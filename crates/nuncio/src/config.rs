@@ -44,6 +44,7 @@ pub(crate) struct Config {
     pub(crate) agent_step: Duration,
     pub(crate) bench_agent: bool,
     pub(crate) allow_private_webhooks: bool,
+    pub(crate) https_only_webhooks: bool,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
     pub(crate) engine: Options,
@@ -120,6 +121,7 @@ impl Default for Config {
             agent_step: nuncio_agents::AgentOptions::default().step,
             bench_agent: false,
             allow_private_webhooks: false,
+            https_only_webhooks: false,
             log: "info".into(),
             log_format: LogFormat::Text,
             engine: Options {

@@ -20,7 +20,9 @@ use nuncio_client::{
     outbound::{Outbound, OutboundOptions},
 };
 use nuncio_engine::{Engine, Parts, Sampler, clock::SystemClock, outbox::Outbox, store::Store};
-use nuncio_server::{Server, ServerOptions, push::HttpCourier, signature::SigningSecret};
+use nuncio_server::{
+    Server, ServerOptions, push::HttpCourier, signature::SigningSecret, webhook_keys::WebhookKeys,
+};
 use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
 use tokio::{
     io::{AsyncBufRead, AsyncWrite},
@@ -90,7 +92,9 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     data_dir::warn_if_open(&data);
     let (store, secrets) = open(&nuncio).await?;
     let (tracer, exporter) = otlp::start(&nuncio.otlp).map_err(StartError::System)?.unzip();
-    let courier = Arc::new(courier(&nuncio, secrets.webhooks)?.traced(tracer.clone()));
+    let keys = WebhookKeys::new(secrets.webhooks);
+    let courier = Arc::new(courier(&nuncio, &keys)?.traced(tracer.clone()));
+    nuncio.server.webhook_keys = Some(Arc::clone(&keys));
     nuncio.server.mcp.secret = secrets.states.reveal().into_bytes();
 
     let mut parts = Parts::new(store, catalog);
@@ -100,6 +104,7 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<Running, StartError> {
     parts.check_webhook = Box::new(move |hook| check.check_config(hook).map_err(|error| error.to_string()));
     parts.sampler = nuncio.model.as_ref().map(own_model).transpose()?;
     let engine = Engine::start(parts).await?;
+    keys.attach(&engine);
     if let Some(flows) = &nuncio.flows {
         if secured {
             flows.asks_for_tokens();
@@ -174,10 +179,11 @@ async fn shared(store: &PostgresStore, name: &str, own: &SigningSecret) -> Resul
 }
 
 /// Whoever carries webhook deliveries.
-fn courier(nuncio: &Nuncio, secret: SigningSecret) -> Result<HttpCourier, StartError> {
+fn courier(nuncio: &Nuncio, keys: &Arc<WebhookKeys>) -> Result<HttpCourier, StartError> {
     let policy = AddressPolicy { allow_private: nuncio.allow_private_webhooks };
     let outbound = Outbound::new(OutboundOptions { policy, ..OutboundOptions::default() })?;
-    Ok(HttpCourier::new(outbound, secret, Arc::new(SystemClock)))
+    let courier = HttpCourier::with_keys(outbound, Arc::clone(keys), Arc::new(SystemClock));
+    Ok(courier.https_only(nuncio.https_only_webhooks))
 }
 
 async fn listen(

@@ -4,6 +4,7 @@
 
 pub(crate) mod tasks;
 pub(crate) mod tenants;
+pub(crate) mod webhooks;
 
 use std::{collections::BTreeMap, sync::Arc};
 

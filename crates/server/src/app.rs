@@ -186,6 +186,8 @@ impl Site {
             .route("/admin/tokens", get(admin::tokens).post(admin::create_token))
             .route("/admin/tokens/{id}", delete(admin::revoke_token))
             .route("/admin/audit", get(admin::audit))
+            .route("/admin/webhook-key", get(admin::webhooks::show))
+            .route("/admin/webhook-key/rotate", post(admin::webhooks::rotate))
             .route("/admin/tasks", get(admin::tasks::list))
             .route("/admin/tasks/{id}", get(admin::tasks::get).delete(admin::tasks::delete))
             .route("/admin/tasks/{id}/cancel", post(admin::tasks::cancel))

@@ -22,6 +22,7 @@ pub mod signature;
 mod stall;
 mod stream;
 mod streams;
+pub mod webhook_keys;
 
 use std::{future::Future, io, sync::Arc};
 

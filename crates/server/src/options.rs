@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Authenticator, McpOptions, auth::TokenDesk, proxies::TrustedProxy};
+use crate::{
+    Authenticator, McpOptions, auth::TokenDesk, proxies::TrustedProxy, webhook_keys::WebhookKeys,
+};
 
 /// How the server presents itself and what it bears.
 #[derive(Clone, Default)]
@@ -26,6 +28,8 @@ pub struct ServerOptions {
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// Keeps the server's own tokens.
     pub tokens: Option<Arc<dyn TokenDesk>>,
+    /// The keys that webhooks are signed with.
+    pub webhook_keys: Option<Arc<WebhookKeys>>,
     /// The operator's secret, for one run of the server: whoever shows it is the operator. Without one there is
     /// no `/admin`, unless there is an authenticator.
     pub admin_token: Option<String>,

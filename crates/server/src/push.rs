@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use jiff::fmt::rfc2822;
 use nuncio_client::outbound::{Answer, Outbound, OutboundError, Url};
 use nuncio_engine::{
+    access::tenant_of,
     clock::{Clock, Timestamp},
     outbox::{Courier, Parcel, Verdict},
     trace::{Span, SpanKind, Trace, Tracer},
@@ -16,7 +17,7 @@ use nuncio_engine::{
 };
 use nuncio_wire::a2a::Dialect;
 
-use crate::signature::SigningSecret;
+use crate::{signature::SigningSecret, webhook_keys::WebhookKeys};
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -32,7 +33,8 @@ const MAX_SECRET: usize = 4096;
 /// The courier over HTTP.
 pub struct HttpCourier {
     outbound: Outbound,
-    secret: SigningSecret,
+    keys: Arc<WebhookKeys>,
+    https_only: bool,
     clock: Arc<dyn Clock>,
     tracer: Option<Arc<dyn Tracer>>,
 }
@@ -44,6 +46,12 @@ pub enum ConfigError {
     /// The address.
     #[error("the webhook's url cannot be used: {0}")]
     Url(#[from] OutboundError),
+    /// It is reached without TLS, and the operator does not want that.
+    #[error("the webhook's url must begin with https:// here (webhooks.https-only)")]
+    NotHttps,
+    /// The key to sign with could not be read. It may be, later.
+    #[error("the key that webhooks are signed with cannot be read now: {0}")]
+    Key(String),
     /// Something that is sent in a header.
     #[error("the webhook's {0} must be printable ASCII characters, at most {MAX_SECRET} of them")]
     Header(&'static str),
@@ -59,9 +67,21 @@ pub enum ConfigError {
 }
 
 impl HttpCourier {
-    /// A courier that signs with `secret`.
+    /// A courier that signs with `secret`, whoever's webhook it is.
     pub fn new(outbound: Outbound, secret: SigningSecret, clock: Arc<dyn Clock>) -> Self {
-        Self { outbound, secret, clock, tracer: None }
+        Self::with_keys(outbound, WebhookKeys::new(secret), clock)
+    }
+
+    /// A courier that signs with the key of each tenant.
+    pub fn with_keys(outbound: Outbound, keys: Arc<WebhookKeys>, clock: Arc<dyn Clock>) -> Self {
+        Self { outbound, keys, https_only: false, clock, tracer: None }
+    }
+
+    /// Delivers over TLS only: what is sent is nobody else's business on the way.
+    #[must_use]
+    pub fn https_only(mut self, only: bool) -> Self {
+        self.https_only = only;
+        self
     }
 
     /// Tells that tracer of every attempt.
@@ -74,13 +94,21 @@ impl HttpCourier {
     /// Whether deliveries to this webhook can be made at all, as far as that shows without making one.
     pub fn check_config(&self, config: &WebhookConfig) -> Result<(), ConfigError> {
         dialect(config)?;
-        self.outbound.check_url(&config.url)?;
+        self.check_url(&config.url)?;
         header_value("id", &config.id)?;
         known_by(config)?;
         Ok(())
     }
 
-    fn headers(
+    fn check_url(&self, url: &str) -> Result<Url, ConfigError> {
+        let url = self.outbound.check_url(url)?;
+        match self.https_only && url.scheme() != "https" {
+            true => Err(ConfigError::NotHttps),
+            false => Ok(url),
+        }
+    }
+
+    async fn headers(
         &self,
         parcel: &Parcel<'_>,
         media_type: &'static str,
@@ -88,7 +116,9 @@ impl HttpCourier {
     ) -> Result<HeaderMap, ConfigError> {
         // Each attempt has its own time: receivers refuse what is older than some minutes.
         let timestamp = self.clock.now().0.div_euclid(1000);
-        let signature = self.secret.sign(parcel.delivery_id, timestamp, body);
+        let tenant = tenant_of(&parcel.task.origin.owner);
+        let signed = self.keys.sign(tenant, parcel.delivery_id, timestamp, body).await;
+        let signature = signed.map_err(|error| ConfigError::Key(error.to_string()))?;
         let mut headers = known_by(parcel.webhook)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         headers.insert(WEBHOOK_ID, header_value("id", parcel.delivery_id)?);
@@ -135,8 +165,8 @@ impl HttpCourier {
         let Some(media_type) = dialect.push_body(&mut body, parcel.task, parcel.seq, parcel.entry) else {
             return Ok(None);
         };
-        let headers = self.headers(parcel, media_type, &body)?;
-        let url: Url = self.outbound.check_url(&parcel.webhook.url)?;
+        let url = self.check_url(&parcel.webhook.url)?;
+        let headers = self.headers(parcel, media_type, &body).await?;
         Ok(Some(self.outbound.send(Method::POST, &url, headers, body.into()).await?))
     }
 }
@@ -150,7 +180,8 @@ impl Courier for HttpCourier {
         match posted {
             Ok(Some(answer)) => judge(&answer, self.clock.now()),
             Ok(None) => Verdict::NothingToSend,
-            // The one error that time may mend.
+            Err(ConfigError::Key(reason)) => Verdict::Retry { after: None, reason },
+            // The one error of an address that time may mend.
             Err(ConfigError::Url(error)) if !error.is_permanent() => {
                 Verdict::Retry { after: None, reason: error.to_string() }
             }

@@ -1,4 +1,4 @@
-//! `nuncio push …`: webhook deliveries that were given up. For the operator: the data folder is the key.
+//! `nuncio push …`: webhook deliveries that were given up, and the keys that sign them. For the operator: the data folder is the key.
 //!
 //! A running server holds the folder, so it is asked; without one the store is opened here.
 
@@ -28,6 +28,25 @@ pub(crate) enum Command {
         #[command(flatten)]
         flags: Flags,
     },
+    /// Show the key that a tenant's webhooks are signed with, for those who receive them
+    Key {
+        /// The tenant. Default: home
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
+        #[command(flatten)]
+        flags: Flags,
+    },
+    /// Give a tenant a new key: for a while deliveries carry the signatures of both
+    RotateKey {
+        /// The tenant. Default: home
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
+        /// For how long the key before stays good
+        #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = crate::duration::parse)]
+        overlap: std::time::Duration,
+        #[command(flatten)]
+        flags: Flags,
+    },
 }
 
 #[derive(Args)]
@@ -52,7 +71,10 @@ const MOST: usize = 1000;
 impl Command {
     pub(crate) fn format(&self) -> Format {
         match self {
-            Self::List(flags) | Self::Replay { flags, .. } => flags.format,
+            Self::List(flags)
+            | Self::Replay { flags, .. }
+            | Self::Key { flags, .. }
+            | Self::RotateKey { flags, .. } => flags.format,
         }
     }
 
@@ -61,6 +83,8 @@ impl Command {
         let (delivery, flags) = match self {
             Self::List(flags) => (None, flags),
             Self::Replay { delivery, flags } => (Some(delivery), flags),
+            Self::Key { tenant, flags } => return key(flags, tenant, None).await,
+            Self::RotateKey { tenant, overlap, flags } => return key(flags, tenant, Some(overlap)).await,
         };
         let desk = Desk::find(&local_server::configured_for(flags.data)).await?;
         let answer = match &delivery {
@@ -78,6 +102,41 @@ impl Command {
         }
         output::text(&text.0)
     }
+}
+
+/// Shows a tenant's key, or a new one.
+async fn key(
+    flags: Flags,
+    tenant: Option<String>,
+    rotate: Option<std::time::Duration>,
+) -> Result<(), CliError> {
+    let server = Desk::find(&local_server::configured_for(flags.data)).await?.server().await?;
+    let answer = match rotate {
+        None => {
+            let query: Vec<_> = tenant.map(|tenant| ("tenant", tenant)).into_iter().collect();
+            server.get("/admin/webhook-key", &query).await?
+        }
+        Some(overlap) => {
+            let mut query = url::form_urlencoded::Serializer::new(String::new());
+            query.append_pair("overlapSeconds", &overlap.as_secs().to_string());
+            if let Some(tenant) = &tenant {
+                query.append_pair("tenant", tenant);
+            }
+            server.post(&format!("/admin/webhook-key/rotate?{}", query.finish()), &Value::Null).await?
+        }
+    };
+    if flags.format == Format::Json {
+        return output::json_text(&answer.to_string());
+    }
+    let mut text = Text::default();
+    for (label, member) in
+        [("Tenant", "tenant"), ("Key", "secret"), ("Before", "previous"), ("Until", "previousUntil")]
+    {
+        if let Some(value) = answer[member].as_str() {
+            text.field(label, value);
+        }
+    }
+    output::text(&text.0)
 }
 
 async fn dead_letters(desk: &Desk) -> Result<Value, CliError> {

@@ -146,6 +146,7 @@ pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
         .data(config.data)
         .store(place)
         .allow_private_webhooks(config.allow_private_webhooks)
+        .https_only_webhooks(config.https_only_webhooks)
         .options(config.engine)
         .outbox_options(config.outbox)
         .server_options(server)

@@ -155,6 +155,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         }),
     field!("strict-cards", switch, "Make the well-known card strictly A2A 1.0, also for older clients", server.strict_cards),
     field!("idempotent-message-ids", switch, "Take a message whose id came before for a repeat of it", engine.idempotent_message_ids),
+    field!("webhooks.https-only", switch, "Refuse webhooks that are reached without TLS", https_only_webhooks),
     field!("allow-private-webhooks", switch, "Allow webhooks to this machine and to private networks", allow_private_webhooks),
     field!("max-running", whole, "Tasks that run at once", engine.max_running),
     field!("max-queued", whole, "Tasks that may wait for one of them to end", engine.max_queued),

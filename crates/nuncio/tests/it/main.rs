@@ -40,3 +40,4 @@ mod stores;
 mod streams;
 mod test_agents;
 mod traces;
+mod webhook_keys;
