@@ -345,7 +345,8 @@ async fn plans_are_nested_only_so_deep() {
         let task = server.begin(Part::data(json!({ "plan": nested(levels) }))).await;
         server.ended(&task).await
     };
-    completed(&run(3).await);
+    let within = run(3).await;
+    completed(&within);
     let refused = run(4).await;
     assert_eq!(refused.state, State::Failed, "{refused:?}");
     assert!(said(&refused).contains("plans_around: "), "{}", said(&refused));
