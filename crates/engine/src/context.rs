@@ -102,6 +102,11 @@ impl TaskContext {
         self.run.caller()
     }
 
+    /// The agents of the tasks that called each other down to this one, from the top; empty where a caller sent it.
+    pub fn called_by(&self) -> &[String] {
+        &self.run.called_by
+    }
+
     /// The engine, for what is shared beyond the task. What it says may be another thing after a restart, so ask it
     /// inside a [`TaskContext::step`].
     pub fn engine(&self) -> Engine {

@@ -1,16 +1,14 @@
 //! The front door: one method per operation, free of any transport. Every binding wraps these and nothing
 //! else.
 
-mod admission;
 mod options;
+mod queue;
+mod slots;
 mod upkeep;
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -20,8 +18,8 @@ use tokio::{
     time::Instant,
 };
 
-pub(crate) use admission::Permit;
 pub use options::{Limits, Options};
+pub(crate) use slots::{CalledSlot, Slot, TreeUse};
 
 pub use crate::commands::submit::Begun;
 
@@ -133,13 +131,10 @@ pub(crate) struct Inner {
     runs: Mutex<HashMap<TaskId, Arc<Run>>>,
     /// Tasks whose agent is not served here just now.
     pub(crate) missing: runner::Missing,
-    running: AtomicUsize,
-    /// About how many tasks wait to be claimed; counted again by the claim loop.
-    queued: AtomicU64,
-    /// Of those, how many are not in the store yet.
-    queueing: AtomicU64,
-    /// How many came to wait since the start.
-    queued_ever: AtomicU64,
+    slots: slots::Slots,
+    queue: queue::Queue,
+    /// Tasks that are claimed and wait for a slot.
+    pub(crate) waiting_claims: Mutex<HashSet<TaskId>>,
     /// When this node last said that it lives.
     beaten: Mutex<Option<Instant>>,
     closing: watch::Sender<bool>,
@@ -173,10 +168,9 @@ impl Engine {
             outbox: Arc::default(),
             runs: Mutex::default(),
             missing: runner::Missing::default(),
-            running: AtomicUsize::new(0),
-            queued: AtomicU64::new(0),
-            queueing: AtomicU64::new(0),
-            queued_ever: AtomicU64::new(0),
+            slots: slots::Slots::default(),
+            queue: queue::Queue::default(),
+            waiting_claims: Mutex::default(),
             beaten: Mutex::default(),
             closing: watch::Sender::new(false),
         });
@@ -192,7 +186,7 @@ impl Engine {
         // Before anybody is served: whom the operator suspended is refused from the first request on.
         inner.follow_orders().await?;
         inner.beat().await?;
-        inner.recount().await;
+        inner.recount().await?;
         tokio::spawn(upkeep::heartbeat_loop(Arc::clone(&inner)));
         tokio::spawn(runner::claim_loop(Arc::clone(&inner)));
         tokio::spawn(admin::orders_loop(Arc::clone(&inner)));
@@ -209,7 +203,7 @@ impl Engine {
     pub async fn stop(&self) {
         self.0.closing.send_replace(true);
         let handed_back = async {
-            while !self.0.lock_runs().is_empty() || self.0.running.load(Ordering::Acquire) > 0 {
+            while !self.0.lock_runs().is_empty() || self.0.slots.held() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -275,7 +269,7 @@ impl Engine {
 
     /// How many tasks run here (those that wait for another task not counted), and about how many wait.
     pub fn load(&self) -> (usize, u64) {
-        (self.0.running.load(Ordering::Relaxed), self.0.queued.load(Ordering::Relaxed))
+        (self.0.slots.running(), self.0.queued())
     }
 
     /// The ledger of what owners and tenants use on this node.

@@ -12,7 +12,7 @@ use crate::{
     error::Error,
     event,
     store::{Opened, StoredBatch, TaskRow},
-    task::{Origin, Task},
+    task::{Origin, Task, TaskId},
 };
 
 /// What the row carries for the engine. Stored as JSON; fields are only ever added.
@@ -55,6 +55,12 @@ pub(crate) struct Head {
     /// How many tasks called each other down to this one.
     #[serde(default, skip_serializing_if = "is_none_deep")]
     pub(crate) depth: u32,
+    /// The task at the top of those calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) root: Option<TaskId>,
+    /// The agents of those tasks, from the top down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) called_by: Vec<String>,
     /// Per scope: how much of what the agent emitted is in the log.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) marks: BTreeMap<String, Mark>,
@@ -92,6 +98,8 @@ impl Default for Head {
             grants: None,
             credential: None,
             depth: 0,
+            root: None,
+            called_by: vec![],
             marks: BTreeMap::new(),
             ran_ms: 0,
             bytes: 0,
@@ -287,7 +295,7 @@ mod tests {
         content::{Artifact, Message, Part, Role},
         event::Progress,
         question::{Ask, Question},
-        task::{State, TaskId},
+        task::State,
     };
 
     /// The oldest head there is, and one with everything. The file is never changed: see `tests/it/golden.rs`.

@@ -20,7 +20,7 @@ use crate::{
     agent::{AgentError, Profile},
     clock::Timestamp,
     content::Message,
-    engine::Inner as Engine,
+    engine::{Inner as Engine, TreeUse},
     event::{Entry, Event, Status},
     head::{Head, Mark},
     journal::{Record, Replay},
@@ -28,7 +28,7 @@ use crate::{
     redact::KnownSecrets,
     store::JournalRecord,
     surface::Abilities,
-    task::{Origin, State, Task, state_while_asking},
+    task::{Origin, State, Task, TaskId, state_while_asking},
 };
 
 /// How much may wait for a commit before an emitting agent has to.
@@ -43,6 +43,12 @@ pub(crate) struct Run {
     /// What the caller has said up to the start of this run, oldest first.
     pub(crate) messages: Vec<Message>,
     pub(crate) depth: u32,
+    /// The task at the top of the calls that led here; this one, where none did.
+    pub(crate) root: TaskId,
+    /// The agents of the tasks that called down to here.
+    pub(crate) called_by: Vec<String>,
+    /// Keeps the count of what was made below the root, from the first call on.
+    tree: OnceLock<TreeUse>,
     /// Wakes the driver: there is something to commit, to park, or to stop.
     pub(crate) driver: Notify,
     /// Wakes the agent: there is room, something is durable, or an answer came.
@@ -136,6 +142,9 @@ impl Run {
             profile,
             messages: task.history.iter().filter(|m| m.role == crate::content::Role::User).cloned().collect(),
             depth: head.depth,
+            root: head.root.unwrap_or(task.origin.id),
+            called_by: head.called_by.clone(),
+            tree: OnceLock::new(),
             driver: Notify::new(),
             agent: Notify::new(),
             hooked: AtomicBool::new(false),
@@ -331,16 +340,20 @@ impl Run {
         Resting(self)
     }
 
-    /// Says that another task is waited for, until the guard is dropped. Meanwhile this one gives its place
-    /// among the running tasks away: the other one may need it.
+    /// Says that another task is waited for, until the guard is dropped.
     pub(crate) fn calling(&self) -> Calling<'_> {
         let mut shared = self.lock();
         shared.calls += 1;
         if shared.calls == 1 {
-            self.engine.lend_place();
+            self.engine.begin_calling(&self.origin.owner, self.depth);
         }
         drop(shared);
         Calling { _busy: self.busy(), run: self }
+    }
+
+    /// Has the count of what was made below the root kept as long as this run goes on.
+    pub(crate) fn enter_tree(&self) {
+        self.tree.get_or_init(|| self.engine.enter_tree(self.root));
     }
 
     /// Begins a line of work; false when there was one of that scope in this run.
@@ -691,7 +704,7 @@ impl Drop for Calling<'_> {
         let mut shared = self.run.lock();
         shared.calls -= 1;
         if shared.calls == 0 {
-            self.run.engine.take_place_back();
+            self.run.engine.end_calling(&self.run.origin.owner, self.run.depth);
         }
     }
 }

@@ -46,6 +46,8 @@ pub const PART: &str = "task:";
 pub struct PlanOptions {
     /// Subtasks of one plan.
     pub tasks_per_plan: usize,
+    /// Plans around a plan: one whose subtask is a plan is around that one.
+    pub plans_around: usize,
     /// Bytes of a plan as it is given.
     pub plan_bytes: usize,
     /// Bytes of the input of one subtask, with what its references stand for.
@@ -70,6 +72,7 @@ impl Default for PlanOptions {
     fn default() -> Self {
         Self {
             tasks_per_plan: 1_000,
+            plans_around: 3,
             plan_bytes: 1024 * 1024,
             input_bytes: 1024 * 1024,
             attempts_per_task: 20,

@@ -123,7 +123,7 @@ impl Inner {
         if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
             return Ok(None);
         }
-        self.due(now);
+        self.due(&row.owner, now);
         let ended = self.until_ended(caller, &row.id.to_string(), task).await?;
         if tell && ended.state.is_terminal() && !asked.is_empty() {
             self.withdraw_from_caller(row, asked);

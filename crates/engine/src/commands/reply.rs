@@ -234,7 +234,7 @@ impl Inner {
     /// Tells the run, where there was one when the answer was committed; else the task waits to be run.
     fn tell_answer(&self, row: &TaskRow, question: String, answer: Answer) {
         match row.node {
-            None => self.due(self.clock.now()),
+            None => self.due(&row.owner, self.clock.now()),
             Some(_) => {
                 if let Some(run) = self.local_run(row.id) {
                     run.answered(question, answer);

@@ -21,7 +21,7 @@ use crate::{
     commands::reply::Reply,
     content::{Message, Metadata, Part},
     context::Unless,
-    engine::{Inner, Permit, ends},
+    engine::{CalledSlot, Inner, Slot, closed, ends},
     error::Error,
     event::{self, Entry, Event},
     guard::Access,
@@ -98,6 +98,23 @@ pub(crate) struct Parent {
     depth: u32,
     /// Whether its author chose whom it calls, and not its caller: then the caller needs no permission for that.
     wired: bool,
+    /// The task at the top of the calls.
+    root: TaskId,
+    /// The agents of all tasks from there to this one.
+    agents: Vec<String>,
+    /// When the call has to have ended.
+    until: Option<Timestamp>,
+    run: CallingRun,
+}
+
+/// The run that calls.
+#[derive(Clone)]
+struct CallingRun(Arc<Run>);
+
+impl std::fmt::Debug for CallingRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the run of {}", self.0.origin.id)
+    }
 }
 
 impl Submit {
@@ -123,8 +140,18 @@ impl Submit {
     }
 
     /// A call out of a running task. The place of the call makes it one call however often it is replayed.
-    pub(crate) fn child(run: &Run, agent: &str, message: Message, at: &str) -> Self {
-        let parent = Parent { id: run.origin.id, caller: run.caller(), depth: run.depth, wired: false };
+    pub(crate) fn child(run: &Arc<Run>, agent: &str, message: Message, at: &str) -> Self {
+        let agents = run.called_by.iter().chain([&run.origin.agent]).cloned().collect();
+        let parent = Parent {
+            id: run.origin.id,
+            caller: run.caller(),
+            depth: run.depth,
+            wired: false,
+            root: run.root,
+            agents,
+            until: None,
+            run: CallingRun(Arc::clone(run)),
+        };
         Self {
             context: Some(run.origin.context.clone()),
             idempotency_key: Some(format!("call:{}:{at}", run.origin.id)),
@@ -239,6 +266,10 @@ impl Inner {
             )));
         }
         let caller = parent.caller.clone();
+        let mut submit = submit.clone();
+        if let Some(parent) = &mut submit.parent {
+            parent.until = until;
+        }
         let left = || until.map_or(Duration::MAX, |until| until.since(self.clock.now()));
         loop {
             // Not cut by the time: what was made has to be known, to be canceled.
@@ -313,6 +344,14 @@ impl Inner {
         profile: &Arc<Profile>,
         digest: Option<Digest>,
     ) -> Result<Begun, Refused> {
+        let (slot, made) = match &submit.parent {
+            None => (self.root_slot_now(caller.owner()), None),
+            Some(parent) => {
+                parent.run.0.enter_tree();
+                let made = self.make_below(parent.root).await?;
+                (Some(self.slot_for_call(parent, caller.owner()).await?), Some(made))
+            }
+        };
         let now = self.clock.now();
         let id = TaskId(self.clock.new_id());
         // What is no traceparent says nothing, and may be of any length.
@@ -331,6 +370,8 @@ impl Inner {
             grants: (!caller.grants().is_all()).then(|| caller.grants().to_string()),
             credential: caller.credential().map(str::to_owned),
             depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
+            root: submit.parent.as_ref().map(|parent| parent.root),
+            called_by: submit.parent.as_ref().map(|parent| parent.agents.clone()).unwrap_or_default(),
             bytes: submit.message.size() as u64,
             ..Head::default()
         };
@@ -357,10 +398,39 @@ impl Inner {
             created_at: now,
         };
         task.apply(&made_by);
-        // A call does not queue behind its own caller.
-        match self.admit().or_else(|| submit.parent.is_some().then(|| self.admit_anyway())) {
-            Some(permit) => self.create_running(new, task, made_by, head, profile, permit).await,
-            None => self.create_queued(new, task, &made_by, &head).await,
+        let begun = match slot {
+            Some(slot) => self.create_running(new, task, made_by, head, profile, slot).await?,
+            None => self.create_queued(new, task, &made_by, &head).await?,
+        };
+        if let Some(made) = made {
+            made.kept();
+        }
+        Ok(begun)
+    }
+
+    /// A slot for a task that another one calls. It waits for one in memory, and is not made before: a call that is
+    /// canceled or out of time leaves nothing behind.
+    async fn slot_for_call(self: &Arc<Self>, parent: &Parent, owner: &str) -> Result<Slot, Error> {
+        let run = &parent.run.0;
+        let canceled = || Error::Invalid("the task that calls was canceled".into());
+        if run.is_canceled() {
+            return Err(canceled());
+        }
+        let granted = match self.called_slot(owner, parent.root, parent.depth + 1) {
+            CalledSlot::Now(slot) => return Ok(slot),
+            CalledSlot::Later(granted) => granted,
+        };
+        let mut closing = self.closing();
+        let left = parent.until.map_or(Duration::MAX, |until| until.since(self.clock.now()));
+        tokio::select! {
+            biased;
+            Ok(slot) = granted => Ok(slot),
+            () = run.canceled() => Err(canceled()),
+            () = closed(&mut closing) => Err(stopping()),
+            () = tokio::time::sleep(left) => Err(Error::Busy {
+                why: "called tasks hold all slots (max_running, running_per_root)".into(),
+                retry_after: CALL_AGAIN,
+            }),
         }
     }
 
@@ -371,14 +441,14 @@ impl Inner {
         made_by: Entry,
         head: Head,
         profile: &Arc<Profile>,
-        permit: Permit,
+        slot: Slot,
     ) -> Result<Begun, Refused> {
         let (hooked, parent) = (!new.webhooks.is_empty(), new.parent);
         let registered = self.catalog.get(&new.agent)?.clone();
         let run =
             Arc::new(Run::new(Arc::clone(self), Arc::clone(profile), &task, head, Replay::default(), false));
         run.hooked.store(hooked, Ordering::Relaxed);
-        let mut driver = Driver::new(Arc::clone(&run), &registered, permit);
+        let mut driver = Driver::new(Arc::clone(&run), &registered, slot);
         let end = driver.try_finish();
         let ended = end.as_ref().is_some_and(ends);
         let work = run.take_first(made_by, end);
@@ -434,7 +504,7 @@ impl Inner {
         made_by: &Entry,
         head: &Head,
     ) -> Result<Begun, Refused> {
-        let Some(queueing) = self.enqueue() else {
+        let Some(queueing) = self.enqueue(&new.owner) else {
             return Err(Refused::Other(Error::Busy {
                 why: format!(
                     "{} tasks run and {} wait (max_running, max_queued)",

@@ -158,6 +158,8 @@ impl Call<'_> {
                     "at {at:?} it called with other words than before the restart"
                 )));
             }
+            // What was not made yet is not made any more.
+            Err(_) if run.is_canceled() => return Err(AgentError::Canceled),
             // Nobody was asked: whoever goes on with this task calls.
             Err(_) if run.engine.is_closing() => std::future::pending().await,
             Err(error @ Error::Internal(_)) => return Err(AgentError::failed(error)),

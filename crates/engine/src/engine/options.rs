@@ -11,9 +11,11 @@ use crate::{
 /// What an operator may set.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Tasks that run on this node at once.
+    /// Tasks that run on this node at once: so many that callers sent, and so many that other tasks called. One tenant
+    /// may use all of it; tenants that have little find a quarter more.
     pub max_running: usize,
-    /// Tasks that may wait for one of them to end.
+    /// Tasks that may wait for one of them to end. One tenant may use all of it; a tenant of which fewer than a
+    /// sixteenth wait is let in beyond.
     pub max_queued: u64,
     /// How long this node's tasks stay its own without a sign of life.
     pub lease: Duration,
@@ -73,6 +75,10 @@ pub struct Limits {
     pub webhooks_per_task: usize,
     /// Tasks that call each other in a row.
     pub call_depth: u32,
+    /// Tasks that are ever made below one that a caller sent, by calls within calls.
+    pub tasks_per_root: u64,
+    /// Of those, how many are in memory on one node at once; the others wait. Each depth of calls may have a few beyond.
+    pub running_per_root: usize,
     /// Bytes of an id that a client chooses (task, context, message, key, webhook).
     pub id_bytes: usize,
 }
@@ -115,6 +121,8 @@ impl Default for Limits {
             parts_per_message: 1_000,
             webhooks_per_task: 16,
             call_depth: 16,
+            tasks_per_root: 20_000,
+            running_per_root: 1_000,
             id_bytes: 256,
         }
     }

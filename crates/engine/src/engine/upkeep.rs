@@ -238,6 +238,8 @@ impl Inner {
         }
         let mut strays: HashSet<TaskId> = self.store.held(self.node).await?.into_iter().collect();
         strays.retain(|id| self.local_run(*id).is_none());
+        let waiting = self.waiting_claims.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        strays.retain(|id| !waiting.contains(id));
         // One that was claimed a moment ago is about to be run.
         for id in strays.intersection(&before) {
             let Some(row) = self.store.row(&TaskKey::Id(*id)).await? else { continue };
@@ -248,7 +250,7 @@ impl Inner {
             let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
             change.run = RunChange::Due(self.clock.now());
             match self.store.commit(change).await {
-                Ok(_) => self.due(self.clock.now()),
+                Ok(_) => self.due(&row.owner, self.clock.now()),
                 Err(CommitError::Store(error)) => return Err(error.into()),
                 Err(_) => {}
             }

@@ -1,25 +1,29 @@
 //! Finds tasks that nobody runs, and goes on with them.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
 use super::{Driver, Lease, MAX_IDLE_ATTEMPTS, STORE_RETRY, missing::LOOK_AGAIN};
 use crate::{
     content::{Message, Role},
-    engine::{Inner as Engine, Permit, closed},
+    engine::{CalledSlot, Inner as Engine, Slot, closed},
     error::Error,
     event::{Event, Status},
     head::Head,
     journal::Replay,
     run::Run,
     store::{Change, Claimed, CommitError, Guard, RunChange, TaskKey},
-    task::{self, State},
+    task::{self, State, TaskId},
 };
 
 /// How long a task that could not be read is left alone.
 const RESUME_AGAIN: Duration = Duration::from_secs(10);
+/// How long a called task is given back where too many wait for a slot.
+const SLOT_AGAIN: Duration = Duration::from_secs(1);
+/// Called tasks that are claimed and wait for a slot.
+const WAITING_CLAIMS: usize = 1_024;
 
 /// Finds tasks that nobody runs, for as long as the server does.
 pub(crate) async fn claim_loop(engine: Arc<Engine>) {
@@ -34,55 +38,121 @@ pub(crate) async fn claim_loop(engine: Arc<Engine>) {
         };
         tokio::select! {
             () = engine.claims.notified() => {}
-            // Counted again also while all places are taken and nothing is claimed.
-            () = tokio::time::sleep(wait) => engine.recount().await,
+            () = tokio::time::sleep(wait) => {}
             () = closed(&mut closing) => return,
         }
     }
 }
 
-/// Claims what is due and fits; how long until it is worth looking again.
+/// Claims what is due and fits, tenants in turn; how long until it is worth looking again.
 async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
-    const AT_ONCE: usize = 64;
-    let mut more = 0;
     loop {
-        // No more places than tasks are known to wait: a new task would find all of them taken meanwhile.
-        let waiting = usize::try_from(engine.queued()).unwrap_or(usize::MAX).max(more);
-        let permits: Vec<Permit> = std::iter::from_fn(|| engine.admit()).take(waiting.min(AT_ONCE)).collect();
-        if permits.is_empty() && !engine.has_place() {
+        // What is handed back at a stop is due at once, and for others.
+        if engine.is_closing() {
             return Ok(engine.options.claim_poll);
         }
         engine.stay_alive().await?;
         let now = engine.clock.now();
-        let limit = permits.len().max(1);
-        let claimed = engine.store.claim(engine.node, now, limit).await?;
-        let full = claimed.len() == limit;
-        let mut permits = permits.into_iter();
-        for claim in claimed {
-            let engine = Arc::clone(engine);
-            let permit = permits.next().unwrap_or_else(|| engine.admit_anyway());
-            tokio::spawn(async move {
-                if let Err(error) = resume(Arc::clone(&engine), &claim, permit).await {
-                    tracing::error!(task = %claim.row.id, %error, "a task could not be resumed");
-                    leave_alone(&engine, &claim, RESUME_AGAIN).await;
-                }
-            });
+        let due = engine.recount().await?;
+        let (of, mut slots) = engine.divide(&due);
+        if of.is_empty() && !due.is_empty() {
+            // All slots are taken. The next one that is free wakes the loop.
+            return Ok(engine.options.claim_poll);
         }
-        drop(permits);
-        engine.recount().await;
-        if !full {
+        let claimed = match of.is_empty() {
+            true => vec![],
+            false => engine.store.claim_of(engine.node, now, &of).await?,
+        };
+        if claimed.is_empty() {
             let next = engine.store.next_due().await?;
             let wait =
                 next.map_or(engine.options.claim_poll, |at| at.since(now).max(Duration::from_millis(5)));
             return Ok(wait.min(engine.options.claim_poll));
         }
-        // Those of a dead node are not counted, and there may be many.
-        more = 2 * limit;
+        for claim in claimed {
+            let engine = Arc::clone(engine);
+            let slot = match claim.row.parent {
+                None => slots.get_mut(&claim.row.owner).and_then(Vec::pop),
+                Some(_) => None,
+            };
+            tokio::spawn(async move {
+                let resumed = match slot {
+                    Some(slot) => resume(Arc::clone(&engine), &claim, slot).await,
+                    None => resume_called(&engine, &claim).await,
+                };
+                if let Err(error) = resumed {
+                    tracing::error!(task = %claim.row.id, %error, "a task could not be resumed");
+                    leave_alone(&engine, &claim, RESUME_AGAIN).await;
+                }
+            });
+        }
+    }
+}
+
+/// Goes on with a task that another one called, when it has a slot. Where too many wait for one it is given back for a
+/// moment, so that those it may be waiting for are claimed too.
+async fn resume_called(engine: &Arc<Engine>, claimed: &Claimed) -> Result<(), Error> {
+    let (row, head) = (&claimed.row, Head::decode(&claimed.row.head)?);
+    let root = root_of(engine, claimed, &head).await?;
+    let granted = match engine.called_slot(&row.owner, root, head.depth) {
+        CalledSlot::Now(slot) => return resume(Arc::clone(engine), claimed, slot).await,
+        CalledSlot::Later(granted) => granted,
+    };
+    let Some(_waiting) = WaitingClaim::enter(engine, row.id) else {
+        leave_alone(engine, claimed, SLOT_AGAIN).await;
+        return Ok(());
+    };
+    let mut closing = engine.closing();
+    let slot = tokio::select! {
+        slot = granted => slot.ok(),
+        () = closed(&mut closing) => None,
+    };
+    match slot {
+        Some(slot) => resume(Arc::clone(engine), claimed, slot).await,
+        None => {
+            leave_alone(engine, claimed, Duration::ZERO).await;
+            Ok(())
+        }
+    }
+}
+
+/// The task at the top of the calls that led to one. Those that were made before it was noted are followed up.
+async fn root_of(engine: &Engine, claimed: &Claimed, head: &Head) -> Result<TaskId, Error> {
+    if let Some(root) = head.root {
+        return Ok(root);
+    }
+    let (mut root, mut parent) = (claimed.row.id, claimed.row.parent);
+    for _ in 0..=head.depth {
+        let Some(id) = parent else { break };
+        root = id;
+        parent = engine.store.row(&TaskKey::Id(id)).await?.and_then(|row| row.parent);
+    }
+    Ok(root)
+}
+
+/// A task that is claimed and waits for a slot. It is this node's although no run of it is there.
+struct WaitingClaim<'a>(&'a Engine, TaskId);
+
+impl<'a> WaitingClaim<'a> {
+    /// `None`: too many wait.
+    fn enter(engine: &'a Engine, task: TaskId) -> Option<Self> {
+        let mut waiting = engine.waiting_claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= WAITING_CLAIMS {
+            return None;
+        }
+        waiting.insert(task);
+        Some(Self(engine, task))
+    }
+}
+
+impl Drop for WaitingClaim<'_> {
+    fn drop(&mut self) {
+        self.0.waiting_claims.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
 }
 
 /// Goes on with a task where its log and journal end.
-async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Result<(), Error> {
+async fn resume(engine: Arc<Engine>, claimed: &Claimed, slot: Slot) -> Result<(), Error> {
     let Some((run, mut lease)) = read(&engine, claimed).await? else { return Ok(()) };
     let entered = engine.enter(&run);
     // After that: whoever adds one from now on finds the run.
@@ -119,7 +189,7 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, permit: Permit) -> Resul
             )
         }
         Ok(registered) => {
-            Driver::new(run, &registered, permit).drive(lease, entered).await;
+            Driver::new(run, &registered, slot).drive(lease, entered).await;
             return Ok(());
         }
     };
@@ -145,7 +215,10 @@ async fn read(engine: &Arc<Engine>, claimed: &Claimed) -> Result<Option<(Arc<Run
     let row = &claimed.row;
     let Some(opened) = engine.store.open(&TaskKey::Id(row.id)).await? else { return Ok(None) };
     let task = engine.fold(&opened).await?;
-    let head = Head::decode(&opened.row.head)?;
+    let mut head = Head::decode(&opened.row.head)?;
+    if head.depth > 0 {
+        head.root = Some(root_of(engine, claimed, &head).await?);
+    }
     let replay = Replay::new(&engine.store.journal(row.no).await?)?;
     let profile = match engine.catalog.get(&row.agent) {
         Ok(registered) => Arc::clone(&registered.profile),

@@ -12,7 +12,7 @@ use crate::{
     clock::Timestamp,
     content::{Message, Part, Role},
     context::TaskContext,
-    engine::{Entered, Permit, closed},
+    engine::{Entered, Slot, closed},
     event::{Event, Status},
     run::Run,
     store::RunChange,
@@ -28,15 +28,15 @@ pub(crate) struct Driver {
     run: Arc<Run>,
     agent: AgentFuture,
     /// Counts against the cap on running tasks.
-    _permit: Permit,
+    _slot: Slot,
 }
 
 impl Driver {
-    pub(crate) fn new(run: Arc<Run>, registered: &Registered, permit: Permit) -> Self {
+    pub(crate) fn new(run: Arc<Run>, registered: &Registered, slot: Slot) -> Self {
         let agent = Arc::clone(&registered.agent);
         let cx = TaskContext::root(Arc::clone(&run));
         let agent = AssertUnwindSafe(async move { agent.run(cx).await }).catch_unwind();
-        Self { run, agent: Box::pin(agent), _permit: permit }
+        Self { run, agent: Box::pin(agent), _slot: slot }
     }
 
     /// Polls the agent once. An agent that only computes is done with that, and its whole task is one commit.

@@ -193,7 +193,7 @@ impl Lease {
         match self.engine.store.commit(change).await {
             Ok(_) => {
                 if let Some(at) = wake_at {
-                    self.engine.due(at);
+                    self.engine.due(&run.origin.owner, at);
                 }
                 Ok(Parked::Yes)
             }

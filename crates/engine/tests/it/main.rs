@@ -22,6 +22,7 @@ mod replay;
 mod running;
 mod script;
 mod sending;
+mod shares;
 mod states;
 mod traces;
 mod waiting;

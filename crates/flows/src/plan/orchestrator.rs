@@ -70,6 +70,13 @@ impl Agent for Orchestrator {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let (around, most) =
+            (cx.called_by().iter().filter(|agent| *agent == AGENT).count(), self.core.options.plans_around);
+        if around > most {
+            return Ok(Outcome::rejected(format!(
+                "plans_around: a plan is within at most {most} others; this one is within {around}"
+            )));
+        }
         let wanted = match request::read(&cx) {
             Ok(wanted) => wanted,
             Err(why) => return Ok(Outcome::rejected(why)),

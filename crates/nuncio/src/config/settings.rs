@@ -157,8 +157,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("idempotent-message-ids", switch, "Take a message whose id came before for a repeat of it", engine.idempotent_message_ids),
     field!("webhooks.https-only", switch, "Refuse webhooks that are reached without TLS", https_only_webhooks),
     field!("allow-private-webhooks", switch, "Allow webhooks to this machine and to private networks", allow_private_webhooks),
-    field!("max-running", whole, "Tasks that run at once", engine.max_running),
-    field!("max-queued", whole, "Tasks that may wait for one of them to end", engine.max_queued),
+    field!("max-running", whole, "Tasks that callers sent and that run at once, and as many that other tasks called; a tenant that has few finds a quarter more", engine.max_running),
+    field!("max-queued", whole, "Tasks that may wait for one of them to end; a tenant of which few wait is let in beyond", engine.max_queued),
     field!("time-limit", duration, "How long an agent may run, waiting not counted", engine.time_limit),
     field!(
         "missing-agent",
@@ -191,6 +191,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("limits.parts-per-message", whole, "Parts of one message", engine.limits.parts_per_message),
     field!("limits.webhooks-per-task", whole, "Webhooks of a task", engine.limits.webhooks_per_task),
     field!("limits.call-depth", whole, "Tasks that call each other in a row", engine.limits.call_depth),
+    field!("limits.tasks-per-root", whole, "Tasks that are ever made below one that a caller sent, by calls within calls", engine.limits.tasks_per_root),
+    field!("limits.running-per-root", whole, "Of those, how many are at work on one node at once", engine.limits.running_per_root),
     field!("limits.id-bytes", whole, "Bytes of an id that a client chooses", engine.limits.id_bytes),
 
     field!("http.max-body-bytes", whole, "Bytes of a request's body", server.limits.max_body_bytes),

@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nuncio_engine::{AgentError, Outcome, State, TaskContext};
+use nuncio_engine::{AgentError, Caller, Grants, Message, Outcome, Part, Role, State, Submit, TaskContext};
 use nuncio_flows::registry::Breaker;
+use serde_json::json;
 
 use super::world::{
     Counts, Does, Health, World, completed, does, elsewhere, part, provenance, said, sleeper, until,
@@ -327,4 +328,45 @@ async fn tags_that_are_asked_for_hold_when_somebody_is_down() {
     assert_eq!(counts.all().len(), 0, "nothing went elsewhere");
     let ended = server.run(&task("skill = \"sums\"")).await;
     assert_eq!(part(&ended, "t")["agent"], "cloud", "where it does not matter, anybody will do");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plans_are_nested_only_so_deep() {
+    let works = does("works", "work", async |_: TaskContext| Ok(Outcome::said("done")));
+    let server = World::new(vec![works]).serve().await;
+    let nested = |levels: usize| {
+        let innermost = json!({ "name": "p", "tasks": [{ "id": "t", "agent": "works", "input": "go" }] });
+        (0..levels).fold(innermost, |inner, _| {
+            let input = json!({ "data": { "plan": inner } });
+            json!({ "name": "p", "tasks": [{ "id": "t", "agent": "orchestrator", "input": input }] })
+        })
+    };
+    let run = async |levels: usize| {
+        let task = server.begin(Part::data(json!({ "plan": nested(levels) }))).await;
+        server.ended(&task).await
+    };
+    let within = run(3).await;
+    completed(&within);
+    let refused = run(4).await;
+    assert_eq!(refused.state, State::Failed, "{refused:?}");
+    assert!(said(&refused).contains("plans_around: "), "{}", said(&refused));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_calls_no_agent_that_its_caller_may_not_and_its_other_parts_go_on() {
+    let works = |name: &str| does(name, name, async |_: TaskContext| Ok(Outcome::said("done")));
+    let server = World::new(vec![works("vault"), works("lobby")]).serve().await;
+    let grants = Grants::parse("execute:a2a:orchestrator execute:a2a:lobby").unwrap();
+    let caller = Caller::named("acme/ada").limited_to(grants);
+    let plan = json!({ "name": "p", "tasks": [
+        { "id": "open", "agent": "lobby", "input": "go" },
+        { "id": "shut", "agent": "vault", "input": "go" },
+    ] });
+    let message = Message::of("m", Role::User, vec![Part::data(json!({ "plan": plan }))]);
+    let task = server.engine.submit(&caller, Submit::new("orchestrator", message)).await.unwrap();
+    let task = server.engine.settle(&caller, task).await.unwrap();
+    assert_eq!(task.state, State::Failed, "{task:?}");
+    assert!(said(&task).contains("execute:a2a:vault"), "{}", said(&task));
+    assert_eq!(part(&task, "open")["state"], "done");
+    assert_eq!(part(&task, "shut")["state"], "failed");
 }
