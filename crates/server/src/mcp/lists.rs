@@ -52,6 +52,9 @@ impl Mcp {
             Some(cursor) => read_cursor(cursor)?,
         };
         let (mut shown, families) = (vec![], self.surface().templates());
+        if family > families.len() + 1 {
+            return Err(Fault::params("cursor: not one that this server gave"));
+        }
         loop {
             let room = size - shown.len();
             let (some, next) = match family {
@@ -62,6 +65,8 @@ impl Mcp {
                         Ok(some) => some,
                         // What the caller may not read is not there.
                         Err(HandlerError::Forbidden(_) | HandlerError::NotOperator(_)) => (vec![], None),
+                        // There is too much between what the caller may read: it has to look there itself.
+                        Err(HandlerError::Invalid(_)) if within.is_none() => (vec![], None),
                         Err(error) => return Err(self.fault_of(client, error)),
                     }
                 }

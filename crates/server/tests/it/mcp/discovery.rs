@@ -38,8 +38,10 @@ async fn the_list_of_resources_has_the_callers_tasks_in_pages() {
     made.sort();
     assert_eq!(found, made, "each once");
     assert!(all[0]["description"].as_str().unwrap().contains("player"), "{}", all[0]);
-    let (_, refused) = client.refused("resources/list", json!({ "cursor": "somewhere" })).await;
-    assert_eq!(refused["code"], -32602);
+    for cursor in ["somewhere", "in:", "in:x:", "in:77:", "in:99999999999999999999:a"] {
+        let (_, refused) = client.refused("resources/list", json!({ "cursor": cursor })).await;
+        assert_eq!(refused["code"], -32602, "{cursor}");
+    }
     // Another caller's are not among them.
     let other = Submit::new("player", Message::text("m", Role::User, "wait"));
     stage.engine.submit(&Caller::named("other/one"), other).await.unwrap();
