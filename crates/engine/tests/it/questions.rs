@@ -123,7 +123,7 @@ async fn an_answer_that_does_not_fit_changes_nothing() {
         reply.webhooks = vec![hook];
         let error = engine.reply(&me(), reply).await.unwrap_err();
         assert!(
-            matches!(error, Error::Answer(AnswerError::Schema(_)) | Error::Invalid(_)),
+            matches!(error, Error::Answer(AnswerError::Schema(_)) | Error::NotAsked(_)),
             "{message:?}: {error}"
         );
         assert_eq!(engine.row(task.origin.id).await, before, "{message:?}");
