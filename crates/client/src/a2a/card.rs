@@ -172,7 +172,7 @@ impl AgentCard {
     }
 
     /// The first interface that both sides can use, in the card's order.
-    pub(super) fn pick(&self, preference: &Preference) -> Result<&Interface, ClientError> {
+    pub(super) fn pick(&self, preference: &Preference) -> Result<Interface, ClientError> {
         let wanted = &preference.bindings;
         if !wanted.is_empty() && !wanted.iter().any(|binding| binding.eq_ignore_ascii_case(JSONRPC)) {
             // A preference is none for this alone: where nothing preferred is usable the card's order counts.
@@ -180,7 +180,15 @@ impl AgentCard {
         }
         if let Some(found) = self.interfaces.iter().find(|interface| interface.dialect == preference.dialect)
         {
-            return Ok(found);
+            return Ok(found.clone());
+        }
+        // Cards of 0.1 name no version. Who asks for it knows what stands at the one address that they have.
+        let unnamed =
+            |interface: &&Interface| interface.dialect == Dialect::V0_3 && interface.tenant.is_none();
+        if preference.dialect == Dialect::V0_1
+            && let Some(found) = self.interfaces.iter().rev().find(unnamed)
+        {
+            return Ok(Interface { dialect: Dialect::V0_1, ..found.clone() });
         }
         if self.interfaces.is_empty() {
             let offered =

@@ -161,12 +161,13 @@ impl Connection {
     /// The agent's card.
     pub(crate) async fn card(&self) -> Result<Received<AgentCard>, CliError> {
         let open = fetch_card(&self.reference, &self.http).await;
-        let (CardReference::Url(url), Err(ClientError::NoCard { why, .. })) = (&self.reference, &open) else {
+        let (CardReference::Url(url), Err(ClientError::Unauthorized { .. })) = (&self.reference, &open)
+        else {
             return open.map_err(|error| self.failed(error));
         };
         let bearer = self.credentials.bearer.clone();
         let bearer = bearer.or_else(|| self.operator.as_ref().map(|(_, token)| token.clone()));
-        let Some(bearer) = bearer.filter(|_| why.starts_with("HTTP 401")) else {
+        let Some(bearer) = bearer else {
             return open.map_err(|error| self.failed(error));
         };
         // Only now: a card that everybody may see needs no credentials.

@@ -51,10 +51,17 @@ impl World {
         }
     }
 
+    /// A terminal at which nobody is asked to write what a model should.
     fn chat(&self) -> Terminal {
+        self.chat_with(&["--sampling", "never"])
+    }
+
+    fn chat_with(&self, flags: &[&str]) -> Terminal {
         match self.way {
-            Way::Local => Terminal::start(self.dir.path(), &["--data", "data"]),
-            Way::A2a | Way::Mcp => Terminal::start(self.dir.path(), &["--server", &self.address()]),
+            Way::Local => Terminal::start(self.dir.path(), &[&["--data", "data"], flags].concat()),
+            Way::A2a | Way::Mcp => {
+                Terminal::start(self.dir.path(), &[&["--server", &self.address()], flags].concat())
+            }
         }
     }
 
@@ -123,7 +130,7 @@ every_way!(
 
 fn a_whole_conversation(way: Way) {
     let world = World::new(way, "100ms");
-    let mut chat = world.chat();
+    let mut chat = world.chat_with(&[]);
     chat.command("l");
     chat.expect("travel_agent");
     chat.command("help travel_agent");
@@ -140,6 +147,11 @@ fn a_whole_conversation(way: Way) {
     chat.line("y");
     chat.expect("Notes (Anything the booking should say.)");
     chat.line("a window seat");
+    if let Way::Mcp | Way::Local = way {
+        chat.expect("asks: Please summarize the travel data for the trip to Lisbon");
+        chat.expect("Who answers? [t: I write it, n: refuse, !c]: ");
+        chat.line("n");
+    }
     chat.expect("Trip to Lisbon booked for $1200");
     chat.expect("completed in");
     chat.command("research_agent topic=tides");
