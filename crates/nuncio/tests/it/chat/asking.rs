@@ -108,8 +108,8 @@ fn log_lines_come_from_the_level_that_is_wanted() {
             format!("echo '{{\"type\":\"log\",\"level\":\"{level}\",\"text\":\"a {level} line\"}}';")
         })
         .concat();
-    // MCP has log lines only for those who listen already, and whoever calls listens once there is a task.
-    let script = format!("read input; sleep 1; {logs} echo '{{\"type\":\"done\",\"text\":\"ok\"}}'");
+    // At once: they are there before anybody follows the task.
+    let script = format!("read input; {logs} echo '{{\"type\":\"done\",\"text\":\"ok\"}}'");
     let world = programs(&format!(
         "[[agent]]\nname = \"logger\"\nkind = \"process\"\ncommand = [\"sh\", \"-c\", '''{script}''']\n"
     ));

@@ -56,7 +56,12 @@ impl Conversation {
 
     /// Puts the questions again that were open when another process left the call.
     pub(super) fn ask_again(&mut self) {
+        let by_cursor = matches!(&self.phase, Phase::Task(task) if task.events.is_some());
         for open in &self.open {
+            // The server puts it again by itself, and an answer must not cross that.
+            if by_cursor && matches!(open.to, To::Request(_)) {
+                continue;
+            }
             self.shared.asks(&open.id, &open.params);
             if let Ok(question) = open.question() {
                 self.outbox.push_back(Happened::Asks(question));
