@@ -2,9 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    Authenticator, McpOptions, auth::TokenDesk, proxies::TrustedProxy, webhook_keys::WebhookKeys,
-};
+use crate::{Authenticator, McpOptions, auth::TokenDesk, proxies::TrustedProxy, webhook_keys::WebhookKeys};
 
 /// How the server presents itself and what it bears.
 #[derive(Clone, Default)]
