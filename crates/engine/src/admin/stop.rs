@@ -108,7 +108,7 @@ impl Inner {
             }
             match self.local_run(row.id) {
                 Some(run) => run.cancel(),
-                None if !at_work => self.due(now),
+                None if !at_work => self.due(&row.owner, now),
                 None => {}
             }
             return Ok(true);

@@ -88,7 +88,7 @@ impl Inner {
             return Ok(None);
         }
         match row.node {
-            None => self.due(now),
+            None => self.due(&row.owner, now),
             Some(_) => {
                 if let Some(run) = self.local_run(row.id) {
                     run.withdrawn(question.to_owned());

@@ -185,7 +185,7 @@ impl Pools {
     /// The next that may have a slot, tenants in turn. It is counted.
     fn next(&mut self, caps: Caps) -> Option<(Waiter, TaskId, usize)> {
         let after = self.served.clone();
-        let after = after.as_ref().map_or(Bound::Unbounded, |last| Bound::Excluded(last));
+        let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut tenants: Vec<Arc<str>> = self
             .queues
             .range::<Arc<str>, _>((after, Bound::Unbounded))

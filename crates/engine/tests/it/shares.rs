@@ -212,7 +212,7 @@ async fn the_budget_of_a_tree_survives_a_restart() {
     engine.stop().await;
     drop(engine);
     let engine = world.start().await;
-    engine.answer(&task, said("yes")).await.unwrap();
+    engine.say(&task, said("yes")).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Failed);
     assert!(last_words(&task).starts_with("tasks_per_root: "), "{}", last_words(&task));

@@ -44,10 +44,7 @@ pub(crate) async fn rotate(State(app): State<Arc<App>>, request: Request<Body>) 
     }
 }
 
-async fn asked<'a>(
-    app: &'a App,
-    request: Request<Body>,
-) -> Result<(Caller, &'a WebhookKeys, Wish), Response<Body>> {
+async fn asked(app: &App, request: Request<Body>) -> Result<(Caller, &WebhookKeys, Wish), Response<Body>> {
     // A body is not for two threads.
     let peer = peer_of(&request);
     let (parts, _) = request.into_parts();
