@@ -89,7 +89,7 @@ impl Model {
             _ if ended => return,
             Command::Reply { text, names } => match hear(&self.task, &reply(text, *names), now) {
                 Ok(heard) => heard.entries,
-                Err(Error::Answer(_) | Error::Invalid(_)) => return,
+                Err(Error::Answer(_) | Error::Invalid(_) | Error::NotAsked(_)) => return,
                 Err(other) => panic!("{command:?}: {other}"),
             },
             Command::Cancel => vec![ended_by_request(now)],

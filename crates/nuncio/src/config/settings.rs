@@ -155,7 +155,6 @@ pub(crate) static SETTINGS: &[Setting] = &[
         }),
     field!("strict-cards", switch, "Make the well-known card strictly A2A 1.0, also for older clients", server.strict_cards),
     field!("idempotent-message-ids", switch, "Take a message whose id came before for a repeat of it", engine.idempotent_message_ids),
-    field!("webhooks.https-only", switch, "Refuse webhooks that are reached without TLS", https_only_webhooks),
     field!("allow-private-webhooks", switch, "Allow webhooks to this machine and to private networks", allow_private_webhooks),
     field!("max-running", whole, "Tasks that callers sent and that run at once, and as many that other tasks called; a tenant that has few finds a quarter more", engine.max_running),
     field!("max-queued", whole, "Tasks that may wait for one of them to end; a tenant of which few wait is let in beyond", engine.max_queued),
@@ -267,6 +266,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("mcp.retry", duration, "How long a client waits before it resumes a stream that was let go", server.mcp.retry),
     field!("mcp.list-ttl", duration, "For how long clients may keep lists", server.mcp.list_ttl),
 
+    field!("webhooks.https-only", switch, "Refuse webhooks that are reached without TLS", https_only_webhooks),
     field!("webhooks.concurrency", whole, "Deliveries under way at one time", outbox.concurrency),
     field!("webhooks.per-endpoint", whole, "The same, to one endpoint", outbox.per_endpoint),
     field!("webhooks.timeout", duration, "How long one attempt may take", outbox.timeout),

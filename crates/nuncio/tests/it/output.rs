@@ -51,7 +51,12 @@ fn every_failure_has_a_code_and_an_exit() {
     check(&["send", "--data", "{", "-a", NOBODY], 2, "A2ACLI_ERR_USAGE", "is not JSON");
     check(&["send", "x", "--metadata", "[]"], 2, "A2ACLI_ERR_USAGE", "expected a JSON object");
     check(&["send", "x", "--timeout", "5"], 2, "A2ACLI_ERR_USAGE", "is no length of time");
-    check(&["send", "x", "--a2a-version", "2.0"], 2, "A2ACLI_ERR_USAGE", "this client speaks 1.0 and 0.3");
+    check(
+        &["send", "x", "--a2a-version", "2.0"],
+        2,
+        "A2ACLI_ERR_USAGE",
+        "this client speaks 1.0, 0.3 and 0.1",
+    );
     check(&["task", "subscribe", "x", "--after", "1"], 2, "A2ACLI_ERR_USAGE", "--stream");
     check(&["frobnicate"], 2, "A2ACLI_ERR_USAGE", "frobnicate");
 

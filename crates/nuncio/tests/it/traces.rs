@@ -91,6 +91,11 @@ fn one_trace_from_the_request_over_a_kill_to_the_webhook() {
     let task = http::rpc_with(&url, "SendMessage", &params, &[("traceparent", &given)]);
     let id = task["result"]["task"]["id"].as_str().unwrap_or_else(|| panic!("{task}")).to_owned();
     arrived.until("a run that was parked", |arrived| !arrived.named("run travel_agent").is_empty());
+    // What is known only to the process dies with it: its webhooks so far are told before.
+    arrived.until("the webhooks before the kill", |arrived| {
+        let hooks = arrived.hooks.lock().unwrap_or_else(PoisonError::into_inner).len();
+        hooks > 0 && arrived.named("webhook").len() >= hooks
+    });
     server.kill9();
     server.restart();
     let answer = json!({ "message": {

@@ -103,7 +103,7 @@ fn a_newer_schema_is_refused() {
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(folder.path()).unwrap_err();
     assert!(matches!(error, OpenError::NewerSchema { found: 99, .. }), "{error}");
-    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 4"), "{error}");
+    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 6"), "{error}");
     let version: i64 = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get(0))
@@ -278,8 +278,8 @@ async fn the_audit_cannot_be_changed() {
         "UPDATE audit SET no = no + 100",
         "DELETE FROM audit WHERE no = 1",
         "DELETE FROM audit",
-        "INSERT OR REPLACE INTO audit SELECT no, at, owner, 'nobody', origin, operation, action, kind, resource, refused
-           FROM audit",
+        "INSERT OR REPLACE INTO audit SELECT no, at, owner, 'nobody', origin, operation, action, kind, resource, refused,
+           credential FROM audit",
     ] {
         let error = conn.execute(sql, []).unwrap_err().to_string();
         assert!(error.contains("only appended to"), "{sql}: {error}");

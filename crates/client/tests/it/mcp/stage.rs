@@ -212,7 +212,7 @@ pub(super) fn with(offer: &str, arguments: Value) -> Begin {
 }
 
 fn begin(offer: &str, parts: Vec<Part>) -> Begin {
-    let input = Message::of("m-1", Role::User, parts);
+    let input = Message::of(uuid::Uuid::now_v7().to_string(), Role::User, parts);
     Begin { offer: offer.into(), input, context: None, trace: None }
 }
 

@@ -10,7 +10,7 @@ async fn operations_that_stand_in_each_others_way_have_no_speed_up() {
     let server = world.serve().await;
     let ended = server
         .run(json!({
-            "operations": many(40, "agent.call", |_| json!({ "agent": "narrow", "input": { "ms": 20 } })),
+            "operations": many(40, "agent.call", |_| json!({ "agent": "narrow", "input": { "ms": 60 } })),
         }))
         .await;
     let metrics = &ended["metrics"];

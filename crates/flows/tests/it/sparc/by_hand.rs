@@ -191,17 +191,17 @@ async fn a_list_never_names_what_the_caller_may_not_read() {
 async fn every_change_is_told_once() {
     let (stage, _folder) = stage(tests_that("true")).await;
     let mut changes = stage.engine.catalog().surface().changes();
-    stage.workflow_at("w x", Phase::Completion).await;
-    stage.submit("w x", Phase::Completion, example(Phase::Completion)).await.unwrap();
-    let refused = stage.submit("w x", Phase::Completion, example(Phase::Completion)).await;
+    stage.workflow_at("w.x", Phase::Completion).await;
+    stage.submit("w.x", Phase::Completion, example(Phase::Completion)).await.unwrap();
+    let refused = stage.submit("w.x", Phase::Completion, example(Phase::Completion)).await;
     assert!(refused.is_err());
     let mut told = 0;
     while let Ok(change) = changes.try_recv() {
         if let Change::Updated(updated) = change
             && updated.uri.starts_with("sparc://")
         {
-            assert!(updated.concerns("home", "sparc://workflow/w%20x"), "{updated:?}");
-            assert!(!updated.concerns("other", "sparc://workflow/w%20x"));
+            assert!(updated.concerns("home", "sparc://workflow/w.x"), "{updated:?}");
+            assert!(!updated.concerns("other", "sparc://workflow/w.x"));
             told += 1;
         }
     }

@@ -91,10 +91,10 @@ fn a_question_that_was_answered_elsewhere_lets_go_of_the_prompt() {
         "travel_agent",
         "--task-id",
         &task,
-        r#"{"confirm":true}"#,
+        r#"{"confirm":false}"#,
     ];
     command::run(command::nuncio_in(world.dir.path()).args(answer)).exits(0);
-    chat.expect("Trip to Oslo booked");
+    chat.expect("Not booked: you did not confirm");
     chat.expect("Enter goes on");
     chat.line("");
     chat.command("runs");
