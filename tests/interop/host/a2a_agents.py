@@ -35,7 +35,7 @@ class World:
         self.folder = pathlib.Path(self.scratch.name)
         self.far_port, self.port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        config = f'[[agent]]\nname = "far"\nkind = "a2a"\nurl = "http://127.0.0.1:{self.far_port}/"\n'
+        config = f'[[agent]]\nname = "far"\nkind = "a2a"\nurl = "http://127.0.0.1:{self.far_port}/"\nlost = "again"\n'
         (self.folder / "nuncio.toml").write_text(config)
         self.start_far()
         self.start()

@@ -287,7 +287,7 @@ class Situations:
     async def _asks(self, round, agent, arguments):
         person = Person(answers_from=2)
         heard, result = await self._cut(round, agent, arguments, lambda _: person.asked, person)
-        first, second = person.asked
+        first, second, *_ = person.asked
         assert first != second, f"the question was put again under the id {first}"
         assert progress_in(heard) == [0, 25, 50, 75, 100], progress_in(heard)
         await self._answered_once(task_in(result))
@@ -416,11 +416,14 @@ class Situations:
         assert {id: state for id, state in tasks.items() if id in before} == before, "tasks of before have changed"
 
     async def _answered_once(self, id):
-        """The task asked once, however often that was told, and took one answer."""
+        """The task asked each question once, however often that was told, and took one answer to it."""
         history = (await asyncio.to_thread(self.server.a2a, "GetTask", {"id": id}))["history"]
         named = [(message["role"], part.get("data", {})) for message in history for part in message["parts"]]
-        about = [role for role, data in named if "questionId" in data]
-        assert about == ["ROLE_AGENT", "ROLE_USER"], history
+        about = {}
+        for role, data in named:
+            if "questionId" in data:
+                about.setdefault(data["questionId"], []).append(role)
+        assert about and all(roles == ["ROLE_AGENT", "ROLE_USER"] for roles in about.values()), history
 
 
 async def get_task(client, id):
@@ -450,8 +453,11 @@ def text_of(result):
 
 
 def progress_in(parts):
-    """All progress of a call that was heard in parts: nothing twice, nothing out of order, nothing left out."""
-    return [value for heard in parts for value in heard.progress()]
+    """All progress of a call that was heard in parts: nothing twice, nothing out of order, nothing left out. Pieces of
+    a result come between the agent's own steps, at fractions; they rise like all the others."""
+    told = [value for heard in parts for value in heard.progress()]
+    assert told == sorted(set(told)), told
+    return [value for value in told if value == int(value)]
 
 
 # --- the rounds ---

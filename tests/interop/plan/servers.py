@@ -180,7 +180,8 @@ class Servers:
 
     def tables(self):
         """The agents that stand for them, as configuration."""
-        return "".join(f'[[agent]]\nname = "{server.name}"\n{server.table()}' for server in self.all)
+        table = '[[agent]]\nname = "{}"\nlost = "again"\n{}'
+        return "".join(table.format(server.name, server.table()) for server in self.all)
 
     def ledger(self, word):
         return [name for server in self.all for name in server.ledger(word)]
