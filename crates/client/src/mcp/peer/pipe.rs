@@ -103,6 +103,8 @@ async fn discover(wire: &Wire, at: &str, options: &McpOptions) -> Result<Greeted
     let mut initialize = wire.exchange(&initialize_request(options, Version::NEWEST_WITH_SESSIONS)).await?;
     let either = async {
         tokio::select! {
+            // Where both are here already, the one that was asked for first was answered first.
+            biased;
             discovered = answer(&mut discover) => match read(discovered?)? {
                 Greeted::Before(_) => answer(&mut initialize).await.map(Greeted::Session),
                 newest => Ok(newest),
