@@ -218,7 +218,7 @@ async fn an_erased_tenant_leaves_lines_that_name_nobody_and_others_keep_all() {
     let clock = HandClock::new();
     let (world, operator) = (world().clock(&clock), Caller::local());
     let engine = world.start().await;
-    fill(&engine, "acme/ada", "acme").await;
+    fill(&engine, "acme/zoe", "acme").await;
     fill(&engine, "other/eve", "other").await;
     engine.flush_audit().await;
     let lines = async |engine: &Engine| {
@@ -236,11 +236,11 @@ async fn an_erased_tenant_leaves_lines_that_name_nobody_and_others_keep_all() {
     assert_eq!(left(&engine, "acme").await, (0, 0, 0, 0));
     assert_eq!(left(&engine, "other").await, (3, 1, 2, 1));
     assert!(matches!(
-        engine.submit(&token("acme/ada", "t"), to("echo", "x")).await,
+        engine.submit(&token("acme/zoe", "t"), to("echo", "x")).await,
         Err(Error::Suspended(..))
     ));
     let after = lines(&engine).await;
-    let of_acme = |line: &str| line.contains("acme") || line.contains("ada");
+    let of_acme = |line: &str| line.contains("acme") || line.contains("zoe");
     for (no, line) in &before {
         let (_, now) = after.iter().find(|(number, _)| number == no).expect("lines stay");
         assert_eq!((now.at, &now.operation, now.action), (line.at, &line.operation, line.action));
@@ -261,8 +261,8 @@ async fn an_erased_tenant_leaves_lines_that_name_nobody_and_others_keep_all() {
     .await;
     assert_eq!((done.counts.tasks, done.counts.memory, done.counts.records), (3, 70, 2));
     engine.resume_tenant(&operator, "acme").await.unwrap();
-    let again = engine.submit(&token("acme/ada", "t"), to("echo", "x")).await.unwrap();
-    assert_eq!(again.origin.owner, "acme/ada");
+    let again = engine.submit(&token("acme/zoe", "t"), to("echo", "x")).await.unwrap();
+    assert_eq!(again.origin.owner, "acme/zoe");
     assert_eq!(left(&engine, "acme").await, (1, 0, 0, 1));
     engine.stop().await;
 }
@@ -272,7 +272,7 @@ async fn an_erased_tenant_leaves_lines_that_name_nobody_and_others_keep_all() {
 async fn an_erasure_that_a_crash_cut_goes_on_at_the_next_start() {
     let world = world();
     let engine = world.start().await;
-    fill(&engine, "acme/ada", "acme").await;
+    fill(&engine, "acme/zoe", "acme").await;
     engine.stop().await;
     drop(engine);
     let store = world.open().await;
