@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{guard::AccessOptions, memory::MemoryLimits, usage::UsageLimits};
+use crate::{
+    guard::AccessOptions,
+    memory::MemoryLimits,
+    usage::{Resource, Share, UsageLimits},
+};
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -93,7 +97,7 @@ impl Default for Options {
             reads_flush: Duration::from_secs(3),
             sweep_poll: Duration::from_secs(5),
             access: AccessOptions::default(),
-            usage: UsageLimits::default(),
+            usage: default_usage(),
         }
     }
 }
@@ -111,4 +115,11 @@ impl Default for Limits {
             id_bytes: 256,
         }
     }
+}
+
+/// A tenant searches no more than two namespaces at once, and waits for its own.
+fn default_usage() -> UsageLimits {
+    let mut usage = UsageLimits::default();
+    usage.set(Resource::Scans, Share { owner: Some(2), tenant: Some(2), total: None });
+    usage
 }
