@@ -16,6 +16,7 @@ mod http;
 mod mcp;
 mod options;
 pub mod push;
+mod request_rate;
 mod rpc;
 pub mod signature;
 mod stall;
