@@ -4,6 +4,8 @@
 //! not obvious: what returned is durable. Times are given by whoever calls; an entry whose time has come is
 //! gone from every answer, whether it has been swept or not.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -268,6 +270,10 @@ pub struct MemorySearch {
     pub offset: u64,
     /// Entries to return, with their values up to [`SEARCHED_BYTES`].
     pub limit: usize,
+    /// Keys to look at, or values with the words, before the search is cut.
+    pub max_keys: u64,
+    /// How long it may take before it is cut.
+    pub within: Duration,
     /// The time.
     pub now: Timestamp,
 }
@@ -294,6 +300,8 @@ pub struct MemoryFound {
     pub entries: Vec<(MemoryEntry, Option<f64>)>,
     /// How many there are on all pages.
     pub total: u64,
+    /// Whether the search was cut by its cap or its deadline: then there is nothing in it.
+    pub is_cut: bool,
 }
 
 /// Reads that were not counted yet.

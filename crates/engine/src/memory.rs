@@ -38,6 +38,7 @@ use crate::{
         Expect, Knowledge, MemoryEntry, MemoryKey, MemoryPageQuery, MemoryPut, MemorySearch, MemoryStats,
         MemoryStored, Sought,
     },
+    usage::Resource,
 };
 
 /// Entries that are forgotten at once when a namespace is cleared; others write in between.
@@ -409,11 +410,25 @@ impl Memory {
             what,
             offset,
             limit,
+            max_keys: limits.search_keys,
+            within: limits.search_within,
             now: self.now(),
         };
+        // A tenant that fills its share of searches waits for its own.
+        let usage = &self.engine.0.usage;
+        let _scan = usage.acquire(caller.owner(), Resource::Scans, 1, limits.search_within).await?;
         let reads = &self.engine.0.reads;
         let _steady = reads.steady().await;
         let found = self.knowledge().search_memory(&query).await?;
+        if found.is_cut {
+            return Err(Error::Limit(format!(
+                "the search of namespace {namespace:?} was cut after {} keys or {:?} (memory.search-keys, \
+                 memory.search-within): begin the pattern with literal characters, search for rarer words, or split \
+                 the namespace",
+                limits.search_keys, limits.search_within
+            ))
+            .into());
+        }
         let mut results = Vec::with_capacity(found.entries.len());
         for (found, rank) in found.entries {
             let score = match &pattern {

@@ -10,7 +10,7 @@ use axum::{
     routing::{any, delete, get, post},
 };
 use hyper::body::Incoming;
-use nuncio_engine::{Caller, Engine, Error};
+use nuncio_engine::{Action, Caller, Engine, Error, Kind};
 use tower::ServiceExt;
 
 use crate::{
@@ -22,7 +22,9 @@ use crate::{
     health,
     mcp::{self, Mcp, sse::Connections},
     options::{HttpLimits, ServerOptions},
-    proxies, rpc,
+    proxies,
+    request_rate::RequestRate,
+    rpc,
     streams::{self, Place, Streams},
 };
 
@@ -37,6 +39,7 @@ pub(crate) struct App {
     cors: Option<Cors>,
     streams: Arc<Streams>,
     failures: Failures,
+    request_rate: RequestRate,
 }
 
 impl App {
@@ -45,6 +48,11 @@ impl App {
         *depth = (*depth).min(HttpLimits::DEEPEST);
         engine.catalog().surface().set_base_url(base_url);
         let secured = options.authenticator.is_some();
+        let limits = &options.limits;
+        let request_rate = match secured {
+            true => RequestRate::new(limits.requests_per_second, limits.requests_per_second_per_tenant),
+            false => RequestRate::new(0, 0),
+        };
         let each = secured.then_some(options.limits.max_streams_per_caller);
         let streams = Streams::new(engine.clone(), options.limits.max_streams, each);
         if let Err(error) = streams::offer(&streams) {
@@ -58,6 +66,7 @@ impl App {
             cors: Cors::new(&options.cors_origins),
             streams,
             failures: Failures::default(),
+            request_rate,
             mcp: Mcp::new(engine.clone(), options.mcp.clone()),
             connections: Connections::default(),
             engine,
@@ -138,8 +147,26 @@ impl App {
         ))
     }
 
-    /// A place for one more stream of that caller.
+    /// Counts a request of that caller, whatever it asks for, or says when it may come again.
+    pub(crate) fn count_request(&self, caller: &Caller) -> Result<(), Error> {
+        match caller.is_local() {
+            true => Ok(()),
+            false => self.request_rate.take(caller),
+        }
+    }
+
+    /// Refuses a caller that may do nothing at all: it holds no session and no stream.
+    pub(crate) fn check_useful(&self, caller: &Caller) -> Result<(), Error> {
+        let may = |kind| Action::ALL.into_iter().any(|action| caller.grants().allow_some(action, kind));
+        match Kind::ALL.into_iter().any(may) {
+            true => Ok(()),
+            false => Err(Error::Forbidden("read:a2a".into())),
+        }
+    }
+
+    /// A slot for one more stream of that caller.
     pub(crate) fn place_for_stream(&self, caller: &Caller) -> Result<Place, Error> {
+        self.check_useful(caller)?;
         self.streams.place(caller)
     }
 

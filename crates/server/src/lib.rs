@@ -17,6 +17,7 @@ mod mcp;
 mod options;
 mod proxies;
 pub mod push;
+mod request_rate;
 mod rpc;
 pub mod signature;
 mod stall;

@@ -60,6 +60,11 @@ pub struct HttpLimits {
     pub max_streams: usize,
     /// Streams of one caller at once, where callers are told apart.
     pub max_streams_per_caller: usize,
+    /// Requests of one caller in a second, of whatever method, where callers are told apart; twice as many may come at
+    /// once; 0: as many as it likes.
+    pub requests_per_second: u32,
+    /// The same for all callers of one tenant.
+    pub requests_per_second_per_tenant: u32,
     /// How long a request's head may take to arrive, and how long a connection may wait for the next one.
     pub header_timeout: Duration,
     /// How long a request's body may take to arrive.
@@ -87,6 +92,9 @@ impl Default for HttpLimits {
             max_connections_per_address: None,
             max_streams: 8_192,
             max_streams_per_caller: 1_024,
+            // A client that waits for its answers sends some hundred a second; this machine answers some ten thousand.
+            requests_per_second: 2_000,
+            requests_per_second_per_tenant: 4_000,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),

@@ -88,6 +88,9 @@ where
             return unauthenticated(app, headers, body.as_deref(), &error);
         }
     };
+    if let Err(error) = app.count_request(&caller) {
+        return refuse_busy(&error);
+    }
     let response = serve_caller(app, agent, &parts, peer, body, caller.clone()).await;
     charged(&app.engine, &caller, response)
 }

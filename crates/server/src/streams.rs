@@ -79,13 +79,13 @@ impl Streams {
 
     /// A place for one more stream of that caller.
     pub(crate) fn place(self: &Arc<Self>, caller: &Caller) -> Result<Place, Error> {
-        let permit = self.places.place(caller)?;
+        let permit = self.places.place(&self.engine, caller)?;
         Ok(Place { streams: Arc::clone(self), permit, client: None })
     }
 
     /// How many places are taken.
     pub(crate) fn taken(&self) -> usize {
-        self.places.taken()
+        Places::taken(&self.engine)
     }
 
     /// The caller's stream of that name.

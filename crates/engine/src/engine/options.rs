@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     guard::AccessOptions,
     memory::{MemoryLimits, Privacy},
-    usage::UsageLimits,
+    usage::{Resource, Share, UsageLimits},
 };
 
 /// What an operator may set.
@@ -106,7 +106,7 @@ impl Default for Options {
             reads_flush: Duration::from_secs(3),
             sweep_poll: Duration::from_secs(5),
             access: AccessOptions::default(),
-            usage: UsageLimits::default(),
+            usage: default_usage(),
         }
     }
 }
@@ -126,4 +126,11 @@ impl Default for Limits {
             id_bytes: 256,
         }
     }
+}
+
+/// A tenant searches no more than two namespaces at once, and waits for its own.
+fn default_usage() -> UsageLimits {
+    let mut usage = UsageLimits::default();
+    usage.set(Resource::Scans, Share { owner: Some(2), tenant: Some(2), total: None });
+    usage
 }

@@ -35,6 +35,10 @@ pub struct MemoryLimits {
     pub keys_page: usize,
     /// Results on a page of a search.
     pub search_page: usize,
+    /// Keys that one search looks at.
+    pub search_keys: u64,
+    /// How long one search may take.
+    pub search_within: Duration,
 }
 
 impl Default for MemoryLimits {
@@ -54,6 +58,8 @@ impl Default for MemoryLimits {
             search_words: 16,
             keys_page: 1_000,
             search_page: 100,
+            search_keys: 1_000_000,
+            search_within: Duration::from_secs(5),
         }
     }
 }

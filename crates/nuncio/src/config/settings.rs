@@ -207,6 +207,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
         }),
     field!("http.max-streams", whole, "Streams at once", server.limits.max_streams),
     field!("http.max-streams-per-caller", whole, "Streams of one caller at once, where callers show tokens", server.limits.max_streams_per_caller),
+    field!("http.requests-per-second", whole, "Requests of one caller in a second, of whatever method, where callers show tokens; 0: as many as it likes", server.limits.requests_per_second),
+    field!("http.requests-per-second-per-tenant", whole, "The same for all callers of one tenant", server.limits.requests_per_second_per_tenant),
     field!("http.header-timeout", duration, "How long a request's head may take to arrive", server.limits.header_timeout),
     field!("http.body-timeout", duration, "How long a request's body may take to arrive", server.limits.body_timeout),
     field!("http.write-timeout", duration, "How long a client may take nothing of an answer before its connection is closed", server.limits.write_timeout),
@@ -275,6 +277,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("webhooks.give-up-after", duration, "When a delivery becomes a dead letter: after waits of so much together", outbox.schedule.give_up_after),
 
     field!("memory.value-bytes", whole, "Bytes of a value in the memory bank", engine.memory.value_bytes),
+    field!("memory.search-keys", whole, "Keys that one search of the memory bank looks at before it is cut", engine.memory.search_keys),
+    field!("memory.search-within", duration, "How long one search of the memory bank may take before it is cut", engine.memory.search_within),
     field!("memory.entries-per-namespace", whole, "Entries of one namespace", engine.memory.entries_per_namespace),
     field!("memory.bytes-per-tenant", whole, "Bytes of all entries of a tenant: values, keys and namespaces, and 200 for each", engine.memory.bytes_per_tenant),
     field!("memory.namespaces-per-tenant", whole, "Namespaces of a tenant", engine.memory.namespaces_per_tenant),

@@ -30,7 +30,15 @@ impl Exchange<'_> {
         if batch.is_empty() || batch.len() > max {
             return Err(batch_size(batch.len(), max));
         }
-        let place = self.app.place_for_stream(&client.caller)?;
+        let makes_tasks = |message: &Result<Message<'_>, jsonrpc::RequestError>| match message {
+            Ok(Message::Request(request)) => request.method == "tools/call",
+            _ => false,
+        };
+        // Before any task is made: a refusal must not leave one behind.
+        let place = match batch.iter().any(makes_tasks) {
+            true => Some(self.app.place_for_stream(&client.caller)?),
+            false => None,
+        };
         let answers = join_all(batch.into_iter().map(|message| async {
             match message {
                 Err(error) => {
@@ -84,6 +92,10 @@ impl Exchange<'_> {
             out.push(b']');
             return Ok(self.respond(Response::result(out)));
         }
+        let place = match place {
+            Some(place) => place,
+            None => self.app.place_for_stream(&client.caller)?,
+        };
         Ok(self.stream(Source::Batch(together(now, streams)), place))
     }
 

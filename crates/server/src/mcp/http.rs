@@ -3,7 +3,7 @@
 //! A request that speaks of its own revision, in a header or in its `_meta`, stands for itself; any other
 //! begins a session or belongs to one.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{borrow::Cow, convert::Infallible, sync::Arc};
 
 use axum::{
     BoxError,
@@ -22,6 +22,7 @@ use nuncio_wire::{
     mcp::{Capabilities, FORBIDDEN, Fault, Initialize, Meta, Version, meta_of, read},
     sse,
 };
+use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{
@@ -68,6 +69,9 @@ where
             return response;
         }
     };
+    if let Err(error) = app.count_request(&caller) {
+        return rpc::refuse_busy(&error);
+    }
     let exchange = Exchange { app, mcp: &app.mcp, headers: &parts.headers, peer, caller };
     let answered = match parts.method {
         Method::POST => exchange.post(body).await,
@@ -160,11 +164,10 @@ impl Exchange<'_> {
             return Ok(accepted());
         };
         mirror::check_arguments(self.mcp.engine.catalog(), self.headers, request)?;
-        let place = self.app.place_for_stream(&self.caller)?;
-        let place = place.of_client(client.info());
+        let place = self.place_if_streamed(request)?.map(|place| place.of_client(client.info()));
         let request = Request { id, method: &request.method, params: request.params, meta };
         let answered = self.mcp.answer(&client, request).await;
-        Ok(self.answer(answered, place, None))
+        self.answer(answered, place, None)
     }
 
     async fn in_session(
@@ -187,14 +190,14 @@ impl Exchange<'_> {
         if id == Id::null() {
             return Err(null_id());
         }
-        let place = self.app.place_for_stream(&self.caller)?;
-        let place = place.of_client(client.info());
+        let place = self.place_if_streamed(request)?.map(|place| place.of_client(client.info()));
         let request = Request { id, method: &request.method, params: request.params, meta: meta? };
         let answered = self.mcp.answer(&client, request).await;
-        Ok(self.answer(answered, place, client.session.as_ref().map(|session| session.id())))
+        self.answer(answered, place, client.session.as_ref().map(|session| session.id()))
     }
 
     async fn initialize(&self, id: &Id, params: Initialize) -> Result<HttpResponse<Body>, Fault> {
+        self.app.check_useful(&self.caller)?;
         let version = Version::negotiate(&params.protocol_version);
         let capabilities = Capabilities::read(&params.capabilities, version);
         let session = self
@@ -273,7 +276,7 @@ impl Exchange<'_> {
             }
             None => Answered::Listen(Box::new(self.mcp.listen_in_session(&client))),
         };
-        Ok(self.answer(answered, place, session.as_deref()))
+        self.answer(answered, Some(place), session.as_deref())
     }
 
     /// Ends a session: what it waits for is cancelled, its tasks go on.
@@ -288,21 +291,49 @@ impl Exchange<'_> {
         Ok(response)
     }
 
-    fn answer(&self, answered: Answered, place: Place, session: Option<&str>) -> HttpResponse<Body> {
+    /// The slot of a request that makes a task, before it does: a refusal must not leave a task behind. Whatever else
+    /// becomes a stream takes its slot when it does; a list, a ping or a handshake needs none.
+    fn place_if_streamed(&self, request: &jsonrpc::Request<'_>) -> Result<Option<Place>, Fault> {
+        #[derive(Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow)]
+            name: Cow<'a, str>,
+        }
+        if request.method != "tools/call" {
+            return Ok(None);
+        }
+        let named: Option<Named<'_>> =
+            request.params.and_then(|params| serde_json::from_str(params.get()).ok());
+        match named.is_some_and(|named| self.mcp.engine.catalog().get(&named.name).is_ok()) {
+            true => Ok(Some(self.app.place_for_stream(&self.caller)?)),
+            false => Ok(None),
+        }
+    }
+
+    fn answer(
+        &self,
+        answered: Answered,
+        place: Option<Place>,
+        session: Option<&str>,
+    ) -> Result<HttpResponse<Body>, Fault> {
+        let begin = |place: Option<Place>| match place {
+            Some(place) => Ok(place),
+            None => self.app.place_for_stream(&self.caller),
+        };
         let mut response = match answered {
             Answered::Now(response) if response.fault.is_none() && self.prefers_stream() => {
                 let mut out = Vec::with_capacity(response.body.len() + 16);
                 sse::event(&mut out, None, |out| out.extend_from_slice(&response.body));
                 event_stream(Body::from(out))
             }
-            Answered::Now(response) => return self.respond(response),
-            Answered::Call(call) => self.stream(Source::Call(call), place),
-            Answered::Listen(listen) => self.stream(Source::Listen(listen), place),
+            Answered::Now(response) => return Ok(self.respond(response)),
+            Answered::Call(call) => self.stream(Source::Call(call), begin(place)?),
+            Answered::Listen(listen) => self.stream(Source::Listen(listen), begin(place)?),
         };
         if let Some(Ok(session)) = session.map(HeaderValue::from_str) {
             response.headers_mut().insert(SESSION, session);
         }
-        response
+        Ok(response)
     }
 
     pub(super) fn stream(&self, source: Source, place: Place) -> HttpResponse<Body> {

@@ -16,7 +16,7 @@ use axum::{
     http::{Request as HttpRequest, Response as HttpResponse, StatusCode},
 };
 use futures_util::stream;
-use nuncio_engine::Caller;
+use nuncio_engine::{Caller, Error};
 use nuncio_wire::sse;
 use serde::Deserialize;
 use tokio::sync::{
@@ -63,14 +63,13 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
         Ok(caller) => caller,
         Err(error) => return app.challenge.refusal("/mcp", &error),
     };
-    let place = match app.place_for_stream(&caller) {
+    let place = match app.count_request(&caller).and_then(|()| app.place_for_stream(&caller)) {
         Ok(place) => place,
-        Err(error) => {
-            return rpc::refuse(&Refusal {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                message: error.to_string(),
-            });
+        Err(Error::Forbidden(_)) => {
+            let message = "the token allows nothing, so there is nothing to stream".into();
+            return rpc::refuse(&Refusal { status: StatusCode::FORBIDDEN, message });
         }
+        Err(error) => return rpc::refuse_busy(&error),
     };
     let live = place.open(&caller, "mcp-sse", request.headers());
     let stream_id = live.header();
@@ -174,6 +173,9 @@ pub(crate) async fn message(
         Ok(caller) => caller,
         Err(error) => return app.challenge.refusal("/mcp", &error),
     };
+    if let Err(error) = app.count_request(&caller) {
+        return rpc::refuse_busy(&error);
+    }
     let connection = app.connections.lock().get(&address.session_id).cloned();
     // What comes in is done with the rights of whoever opened it, so it has to be the same in those, too.
     let same = |owner: &Caller| caller.sees(owner.owner()) && caller.grants() == owner.grants();

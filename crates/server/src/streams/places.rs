@@ -1,75 +1,54 @@
-//! Places for streams: so many in all, and so many for one caller.
+//! Slots for streams: so many in all, so many for one caller, and for a tenant no more than are still free. All of it
+//! is counted in the ledger of what owners and tenants use.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
-use nuncio_engine::{Caller, Error};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use nuncio_engine::{Caller, Engine, Error, Resource, UsagePermit};
 
-/// All places.
+/// Where there are fewer slots than this, tenants are not told apart: a share of them would be none.
+const SHARED_FROM: u64 = 16;
+
+/// All slots.
 pub(super) struct Places {
-    all: Arc<Semaphore>,
-    most: usize,
-    /// Where callers are told apart: how many each has, and may have.
-    each: Option<(Arc<Taken>, usize)>,
+    most: u64,
+    /// Slots of one caller, where callers are told apart.
+    each: Option<u64>,
 }
 
-type Taken = Mutex<HashMap<String, usize>>;
-
-/// The place of one stream, until it is dropped.
+/// The slot of one stream, until it is dropped.
 pub(super) struct Permit {
-    _permit: OwnedSemaphorePermit,
-    _own: Option<Own>,
-}
-
-struct Own {
-    taken: Arc<Taken>,
-    owner: String,
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = taken.get_mut(&self.owner) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.owner);
-            }
-        }
-    }
+    _permit: UsagePermit,
 }
 
 impl Places {
-    /// `each`: places of one caller, where callers are told apart.
+    /// `each`: slots of one caller, where callers are told apart.
     pub(super) fn new(most: usize, each: Option<usize>) -> Self {
-        Self { all: Arc::new(Semaphore::new(most)), most, each: each.map(|each| (Arc::default(), each)) }
+        Self { most: most as u64, each: each.map(|each| each as u64) }
     }
 
-    /// A place for one more stream of that caller.
-    pub(super) fn place(&self, caller: &Caller) -> Result<Permit, Error> {
-        let full = |why| Error::Busy { why, retry_after: Duration::from_secs(1) };
-        let own = match &self.each {
-            None => None,
-            Some((taken, most)) => {
-                let mut held = taken.lock().unwrap_or_else(PoisonError::into_inner);
-                if held.get(caller.owner()).is_some_and(|count| count >= most) {
-                    return Err(full(format!("the caller has {most} streams open (max_streams_per_caller)")));
-                }
-                *held.entry(caller.owner().to_owned()).or_default() += 1;
-                Some(Own { taken: Arc::clone(taken), owner: caller.owner().to_owned() })
+    /// A slot for one more stream of that caller.
+    pub(super) fn place(&self, engine: &Engine, caller: &Caller) -> Result<Permit, Error> {
+        let most = self.most;
+        let mut refused = String::new();
+        let permit = engine.usage().take_if(caller.owner(), Resource::Streams, 1, |used| {
+            let free = most.saturating_sub(used.total);
+            if let Some(each) = self.each.filter(|each| used.owner >= *each) {
+                refused = format!("the caller has {each} streams open (max_streams_per_caller)");
+            } else if free == 0 {
+                refused = format!("there are {most} streams open (max_streams)");
+            } else if self.each.is_some() && most >= SHARED_FROM && used.tenant >= free {
+                let (open, most) = (used.tenant, most);
+                refused =
+                    format!("the tenant has {open} of {most} streams open, which is its share (max_streams)");
             }
-        };
-        let permit = Arc::clone(&self.all).try_acquire_owned();
-        let permit =
-            permit.map_err(|_| full(format!("there are {} streams open (max_streams)", self.most)))?;
-        Ok(Permit { _permit: permit, _own: own })
+            refused.is_empty()
+        });
+        let full = || Error::Busy { why: refused, retry_after: Duration::from_secs(1) };
+        permit.map(|permit| Permit { _permit: permit }).ok_or_else(full)
     }
 
     /// How many are taken.
-    pub(super) fn taken(&self) -> usize {
-        self.most - self.all.available_permits()
+    pub(super) fn taken(engine: &Engine) -> usize {
+        usize::try_from(engine.usage().used("", Resource::Streams).total).unwrap_or(usize::MAX)
     }
 }

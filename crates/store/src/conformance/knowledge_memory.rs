@@ -279,12 +279,23 @@ pub async fn many_keys_are_paged_and_cleared(open: impl AsyncFn() -> Arc<dyn Sto
         what: Sought::Keys("key/1*9".into()),
         offset: 995,
         limit: 10,
+        max_keys: 1_000_000,
+        within: std::time::Duration::from_secs(60),
         now: at(1),
     };
     let found = bank.search_memory(&query).await.unwrap();
     assert_eq!(found.total, 1_000);
     let last: Vec<_> = found.entries.iter().map(|(entry, _)| &*entry.key).collect();
     assert_eq!(last, ["key/19959", "key/19969", "key/19979", "key/19989", "key/19999"]);
+    // Those that begin so are looked at, and one more than that is too many.
+    let cut = async |max_keys, within| {
+        let query = MemorySearch { max_keys, within, ..query.clone() };
+        bank.search_memory(&query).await.unwrap().is_cut
+    };
+    assert!(!cut(10_000, query.within).await);
+    assert!(cut(9_999, query.within).await);
+    assert!(cut(10_000, std::time::Duration::from_micros(1)).await, "its time was over");
+    assert_eq!(bank.search_memory(&query).await.unwrap(), found, "the next one is as good as before");
 
     assert_eq!(bank.clear_memory("acme", "n", 700).await.unwrap(), 700);
     assert_eq!(bank.memory_stats("acme", "n", at(1)).await.unwrap().unwrap().entries, KEYS as u64 - 700);
@@ -309,6 +320,8 @@ pub async fn what_has_expired_is_gone_from_every_view(open: impl AsyncFn() -> Ar
         what,
         offset: 0,
         limit: 10,
+        max_keys: 1_000_000,
+        within: std::time::Duration::from_secs(60),
         now: at(100),
     };
     let views = async |now: Timestamp| {

@@ -13,8 +13,16 @@ use super::{
 };
 
 async fn search(store: &Arc<dyn Store>, what: Sought, offset: u64, limit: usize) -> MemoryFound {
-    let query =
-        MemorySearch { tenant: "acme".into(), namespace: "n".into(), what, offset, limit, now: at(1) };
+    let query = MemorySearch {
+        tenant: "acme".into(),
+        namespace: "n".into(),
+        what,
+        offset,
+        limit,
+        max_keys: 1_000_000,
+        within: std::time::Duration::from_secs(60),
+        now: at(1),
+    };
     store.knowledge().search_memory(&query).await.unwrap()
 }
 

@@ -80,6 +80,7 @@ impl Default for PostgresOptions {
 /// The shared backend of `Store`.
 pub struct PostgresStore {
     pool: Arc<Pool>,
+    searches: Pool,
     names: Arc<Names>,
     clock: Arc<Clock>,
     writer: Writer,
@@ -104,6 +105,8 @@ impl PostgresStore {
         schema::prepare(&config, &tls, &options).await?;
         let clock = Arc::new(Clock::new(options.time));
         let pool = Arc::new(Pool::new(&config, &tls, options.readers, options.patience)?);
+        // Of their own, so that nothing waits for a search that takes long.
+        let searches = Pool::new(&config, &tls, SEARCH_READERS, options.patience)?;
         let names = Arc::new(Names::default());
         let (bell, news) = Bell::hang(config.clone(), tls.clone(), &options.schema);
         let connect = pool::Connect { config, tls };
@@ -117,7 +120,7 @@ impl PostgresStore {
         let writer = Writer::start(desk, options.writers);
         let news = Mutex::new(Some(news));
         let puts = Puts::new(Arc::clone(&pool));
-        Ok(Self { pool, names, clock, writer, puts, bell, news, patience: options.patience })
+        Ok(Self { pool, searches, names, clock, writer, puts, bell, news, patience: options.patience })
     }
 
     /// A secret that all nodes share: the one that is there, or `candidate` from now on.
@@ -128,6 +131,9 @@ impl PostgresStore {
         found.map(|row| row.get(0)).ok_or_else(|| StoreError::Broken("a secret is gone".into()))
     }
 }
+
+/// Connections for searches.
+const SEARCH_READERS: usize = 2;
 
 /// The tenant in a task's number.
 fn tenant(task: TaskNo) -> i32 {
@@ -337,6 +343,7 @@ impl Store for PostgresStore {
         self.writer.close().await;
         self.bell.close().await;
         self.pool.close();
+        self.searches.close();
         Ok(())
     }
 }

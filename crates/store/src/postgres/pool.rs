@@ -9,7 +9,7 @@ use std::{
 use deadpool_postgres::{Manager, ManagerConfig, RecyclingMethod, Runtime, Timeouts};
 use nuncio_engine::store::StoreError;
 use rustls::{ClientConfig, RootCertStore};
-use tokio_postgres::{Client, Config, Row, types::ToSql};
+use tokio_postgres::{Client, Config, Row, error::SqlState, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{Kind, OpenError, kind, store_error};
@@ -131,6 +131,40 @@ impl Pool {
             deadpool_postgres::PoolError::Backend(error) => store_error(&error),
             other => StoreError::Unavailable(format!("no connection to the database: {other}")),
         })
+    }
+
+    /// Searches: a read that the database gives up after so long. `None` where it has.
+    pub(super) async fn search(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+        within: Duration,
+    ) -> Result<Option<Vec<Row>>, StoreError> {
+        let mut client = self.client().await?;
+        let answer = async {
+            let statement = client.prepare_cached(sql).await?;
+            let reading = client.build_transaction().read_only(true).start().await?;
+            let limit = format!("SET LOCAL statement_timeout = {}", within.as_millis().max(1));
+            reading.batch_execute(&limit).await?;
+            let rows = reading.query(&statement, params).await;
+            reading.rollback().await?;
+            rows
+        };
+        let answered = tokio::time::timeout(within + self.patience, answer).await;
+        match answered {
+            Ok(Ok(rows)) => Ok(Some(rows)),
+            Ok(Err(error)) if error.code() == Some(&SqlState::QUERY_CANCELED) => Ok(None),
+            Ok(Err(error)) => {
+                if kind(&error) == Kind::Lost {
+                    drop(deadpool_postgres::Object::take(client));
+                }
+                Err(store_error(&error))
+            }
+            Err(_) => {
+                drop(deadpool_postgres::Object::take(client));
+                Err(StoreError::Unavailable(format!("the database has not answered for {:?}", self.patience)))
+            }
+        }
     }
 
     /// Does something once.

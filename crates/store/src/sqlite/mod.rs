@@ -43,6 +43,7 @@ use nuncio_engine::{
     tenant_store::TenantStore,
 };
 use rusqlite::Connection;
+use tokio::sync::Semaphore;
 
 pub use error::OpenError;
 use error::store_error;
@@ -71,12 +72,19 @@ impl Default for SqliteOptions {
     }
 }
 
+/// Searches that run at once.
+const SEARCH_READERS: usize = 2;
+
 /// The embedded backend of `Store`.
 pub struct SqliteStore {
     dir: PathBuf,
     writer: Writer,
     points: Readers,
     scans: Arc<Readers>,
+    /// Readers for searches, which callers can make long: a list or a count never waits for one.
+    searches: Arc<Readers>,
+    /// As many as there are of them, so that searches wait without a thread.
+    search_slots: Semaphore,
     now: Arc<LastTold>,
     /// Declared last, so that the folder is let go after everything that uses it.
     lock: Mutex<Option<FolderLock>>,
@@ -100,10 +108,20 @@ impl SqliteStore {
         let checkpoints = checkpoint::Checkpoints::start(&path, &mut conn, options.wal_pages)?;
         let points = Readers::open(&path, options.readers)?;
         let scans = Arc::new(Readers::open(&path, 2)?);
+        let searches = Arc::new(Readers::open(&path, SEARCH_READERS)?);
         let now = Arc::new(LastTold::default());
         let session = Session::new(conn, Arc::clone(&now))?;
         let writer = Writer::start(dir.to_owned(), session, checkpoints, options.max_pages)?;
-        Ok(Self { dir: dir.to_owned(), writer, points, scans, now, lock: Mutex::new(Some(lock)) })
+        Ok(Self {
+            dir: dir.to_owned(),
+            writer,
+            points,
+            scans,
+            searches,
+            search_slots: Semaphore::new(SEARCH_READERS),
+            now,
+            lock: Mutex::new(Some(lock)),
+        })
     }
 
     /// Copies the database of a folder to a file, also while a server writes to it: the copy is of one moment.
@@ -116,7 +134,10 @@ impl SqliteStore {
         &self,
         run: impl FnOnce(&Connection, &mut Names) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        self.points.read(run).ok_or_else(closed)?.map_err(|error| store_error(&error, &self.dir))
+        self.points
+            .read(|conn, names| run(conn, names))
+            .ok_or_else(closed)?
+            .map_err(|error| store_error(&error, &self.dir))
     }
 
     /// A read that may be long, where it blocks nobody.
@@ -124,8 +145,25 @@ impl SqliteStore {
         &self,
         run: impl FnOnce(&Connection, &mut Names) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let scans = Arc::clone(&self.scans);
-        let result = tokio::task::spawn_blocking(move || scans.read(run)).await;
+        self.read_on(&self.scans, move |conn, names| run(conn, names)).await
+    }
+
+    /// A search, on readers of its own.
+    async fn search<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut Connection, &mut Names) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let _slot = self.search_slots.acquire().await.map_err(|_| closed())?;
+        self.read_on(&self.searches, run).await
+    }
+
+    async fn read_on<T: Send + 'static>(
+        &self,
+        readers: &Arc<Readers>,
+        run: impl FnOnce(&mut Connection, &mut Names) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let readers = Arc::clone(readers);
+        let result = tokio::task::spawn_blocking(move || readers.read(run)).await;
         result
             .map_err(|error| StoreError::Broken(error.to_string()))?
             .ok_or_else(closed)?
@@ -336,8 +374,10 @@ impl Store for SqliteStore {
     async fn close(&self) -> Result<(), StoreError> {
         self.writer.close().await;
         self.points.close();
-        let scans = Arc::clone(&self.scans);
-        let _ = tokio::task::spawn_blocking(move || scans.close()).await;
+        for readers in [&self.scans, &self.searches] {
+            let readers = Arc::clone(readers);
+            let _ = tokio::task::spawn_blocking(move || readers.close()).await;
+        }
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(())
     }

@@ -39,7 +39,7 @@ impl Readers {
     /// Runs a read on a free connection; `None` after `close`.
     pub(super) fn read<T>(
         &self,
-        run: impl FnOnce(&Connection, &mut Names) -> Result<T>,
+        run: impl FnOnce(&mut Connection, &mut Names) -> Result<T>,
     ) -> Option<Result<T>> {
         self.pick().as_mut().map(|Reader { conn, names }| run(conn, names))
     }

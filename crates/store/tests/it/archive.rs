@@ -184,6 +184,8 @@ pub(crate) async fn compare_knowledge(left: &dyn Archive, right: &dyn Archive, c
                 what: Sought::Words(vec!["VERSION".into(), "number".into()]),
                 offset: 0,
                 limit: 1_000,
+                max_keys: 1_000_000,
+                within: std::time::Duration::from_secs(60),
                 now,
             };
             let found = store.knowledge().search_memory(&query).await.unwrap();

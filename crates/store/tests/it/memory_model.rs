@@ -193,6 +193,8 @@ async fn compare(store: &dyn Knowledge, model: &BTreeMap<(usize, &str), Kept>, n
                 what: Sought::Words(vec![word.into()]),
                 offset: 0,
                 limit: 100,
+                max_keys: 1_000_000,
+                within: std::time::Duration::from_secs(60),
                 now: Timestamp(now),
             };
             let found = store.search_memory(&query).await.unwrap();

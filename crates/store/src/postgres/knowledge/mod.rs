@@ -79,7 +79,7 @@ impl Knowledge for PostgresStore {
     }
 
     async fn search_memory(&self, query: &MemorySearch) -> Result<MemoryFound, StoreError> {
-        search::search(&self.pool, query).await
+        search::search(&self.searches, query).await
     }
 
     async fn count_reads(&self, reads: &[MemoryReads]) -> Result<(), StoreError> {

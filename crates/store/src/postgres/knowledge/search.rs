@@ -9,7 +9,10 @@ use nuncio_engine::{
 };
 
 use super::{
-    super::{pool::Pool, read::number},
+    super::{
+        pool::{Param, Pool},
+        read::number,
+    },
     page::{ENTRY, SPACE, Span, entry},
     whole,
 };
@@ -24,6 +27,8 @@ const LAST_PLACE: usize = 16_383;
 /// A page of what was found, and how much there is.
 pub(super) async fn search(pool: &Pool, query: &MemorySearch) -> Result<MemoryFound, StoreError> {
     let (offset, limit) = (whole(query.offset), whole(query.limit as u64));
+    // One more tells that there are too many.
+    let most = whole(query.max_keys.saturating_add(1));
     let (tenant, namespace, now) = (&query.tenant, &query.namespace, query.now.0);
     let rows = match &query.what {
         Sought::Keys(pattern) => {
@@ -31,46 +36,66 @@ pub(super) async fn search(pool: &Pool, query: &MemorySearch) -> Result<MemoryFo
             let span = Span::new(&pattern.prefix(), "");
             let sql = sql(
                 "NULL::real, length(m.key)",
-                &format!("m.key ~ $6 AND {}", span.holds("m.key", 7, 8)),
+                &span.holds("m.key", 7, 8),
+                "m.key ~ $6",
                 "p.place, p.key",
+                9,
             );
             let regex = pattern.regex();
-            pool.read(&sql, &[tenant, namespace, &now, &offset, &limit, &regex, &span.from, &span.end])
-                .await?
+            let params: [Param<'_>; 9] =
+                [tenant, namespace, &now, &offset, &limit, &regex, &span.from, &span.end, &most];
+            pool.search(&sql, &params, query.within).await?
         }
         Sought::Words(sought) => {
             let Some(all) = all_of(tenant, namespace, sought) else {
-                return Ok(MemoryFound { entries: vec![], total: 0 });
+                return Ok(MemoryFound { is_cut: false, ..cut() });
             };
             let sql = sql(
                 "ts_rank(m.words, $6::text::tsquery, 32), 0",
                 "m.words @@ $6::text::tsquery",
+                "true",
                 "p.rank DESC, p.key",
+                7,
             );
-            pool.read(&sql, &[tenant, namespace, &now, &offset, &limit, &all]).await?
+            pool.search(&sql, &[tenant, namespace, &now, &offset, &limit, &all, &most], query.within).await?
         }
     };
+    let Some(rows) = rows else { return Ok(cut()) };
     let total = rows.first().map_or(0, |row| number(row, 10));
+    if rows.first().is_some_and(|row| number(row, 11) > query.max_keys) {
+        return Ok(cut());
+    }
     // The first row has the total, and nothing else where the page is empty.
     let found = rows.iter().filter(|row| row.get::<_, Option<&str>>(0).is_some());
     let entries = found.map(|row| (entry(row), row.get::<_, Option<f32>>(9).map(f64::from)));
-    Ok(MemoryFound { entries: entries.collect(), total })
+    Ok(MemoryFound { entries: entries.collect(), total, is_cut: false })
 }
 
-/// Finds what fits, picks the page by the order, and only then reads rows.
-fn sql(measures: &str, fits: &str, order: &str) -> String {
+/// Nothing, because the search took too long or had too much to look at.
+fn cut() -> MemoryFound {
+    MemoryFound { entries: vec![], total: 0, is_cut: true }
+}
+
+/// Looks at what the index says (at most as much as the parameter `most` says), finds what fits, picks the page by
+/// the order, and only then reads rows.
+fn sql(measures: &str, looked_at: &str, fits: &str, order: &str, most: usize) -> String {
     let columns =
         ENTRY.replace("m.value", &format!("CASE WHEN m.size <= {SEARCHED_BYTES} THEN m.value ELSE '' END"));
     format!(
-        "WITH hit AS MATERIALIZED (
-           SELECT m.tenant, m.space, m.key, {measures} FROM {SPACE}
+        "WITH looked AS MATERIALIZED (
+           SELECT m.tenant, m.space, m.key, m.expires_at, {measures} FROM {SPACE}
            JOIN memory m ON m.tenant = s.tenant AND m.space = s.no
+           WHERE {looked_at} LIMIT ${most}
+         ), hit AS MATERIALIZED (
+           SELECT m.tenant, m.space, m.key, m.rank, m.place
+           FROM looked m(tenant, space, key, expires_at, rank, place)
            WHERE {fits} AND (m.expires_at IS NULL OR m.expires_at > $3)
          ), place(tenant, space, key, rank, place) AS (SELECT * FROM hit
          ), page AS (
            SELECT p.* FROM place p ORDER BY {order} OFFSET $4 LIMIT $5
          )
-         SELECT {columns}, p.rank, t.total FROM (SELECT count(*) AS total FROM hit) t
+         SELECT {columns}, p.rank, t.total, t.looked
+         FROM (SELECT (SELECT count(*) FROM hit) AS total, (SELECT count(*) FROM looked) AS looked) t
          LEFT JOIN (page p JOIN memory m ON m.tenant = p.tenant AND m.space = p.space AND m.key = p.key) ON true
          ORDER BY {order}"
     )

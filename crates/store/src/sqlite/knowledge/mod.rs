@@ -92,7 +92,7 @@ impl Knowledge for SqliteStore {
 
     async fn search_memory(&self, query: &MemorySearch) -> Result<MemoryFound, StoreError> {
         let query = query.clone();
-        self.scan(move |conn, names| search::search(conn, names, &query)).await
+        self.search(move |conn, names| search::search(conn, names, &query)).await
     }
 
     async fn count_reads(&self, reads: &[MemoryReads]) -> Result<(), StoreError> {

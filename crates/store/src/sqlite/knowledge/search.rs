@@ -1,9 +1,9 @@
 //! Searching a namespace. Keys and words are decided in their indexes; rows are read for the page alone.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Instant};
 
 use nuncio_engine::knowledge::{MemoryFound, MemorySearch, SEARCHED_BYTES, Sought};
-use rusqlite::{Connection, Result, params};
+use rusqlite::{Connection, ErrorCode, Result, params};
 
 use super::{
     super::names::Names,
@@ -12,10 +12,30 @@ use super::{
 };
 use crate::knowledge::{Pattern, words};
 
-/// A page of what was found, and how much there is: one consistent reading.
-pub(super) fn search(conn: &Connection, names: &mut Names, query: &MemorySearch) -> Result<MemoryFound> {
+/// Numbers of entries, with their ranks.
+type Hits = Vec<(i64, Option<f64>)>;
+
+/// How many steps of SQLite's machine lie between two looks at the clock: some tens of microseconds.
+const STEPS: i32 = 1_000;
+
+/// A page of what was found, and how much there is; cut at its deadline, wherever SQLite is by then.
+pub(super) fn search(conn: &mut Connection, names: &mut Names, query: &MemorySearch) -> Result<MemoryFound> {
+    let deadline = Instant::now() + query.within;
+    conn.progress_handler(STEPS, Some(move || Instant::now() >= deadline))?;
+    let found = search_to_the_end(conn, names, query);
+    conn.progress_handler(0, None::<fn() -> bool>)?;
+    match found {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+            Ok(MemoryFound { entries: vec![], total: 0, is_cut: true })
+        }
+        found => found,
+    }
+}
+
+/// One consistent reading.
+fn search_to_the_end(conn: &Connection, names: &mut Names, query: &MemorySearch) -> Result<MemoryFound> {
     let _reading = conn.unchecked_transaction()?;
-    let mut found = MemoryFound { entries: vec![], total: 0 };
+    let mut found = MemoryFound { entries: vec![], total: 0, is_cut: false };
     let Some(owner) = names.find_owner(conn, &query.tenant)? else { return Ok(found) };
     let Some(space) = space(conn, owner, &query.namespace)? else { return Ok(found) };
     let over: HashSet<i64> = conn
@@ -23,9 +43,10 @@ pub(super) fn search(conn: &Connection, names: &mut Names, query: &MemorySearch)
         .query_map(params![space.no, query.now.0], |row| row.get(0))?
         .collect::<Result<_>>()?;
     let mut hits = match &query.what {
-        Sought::Keys(pattern) => by_key(conn, space.no, &Pattern::read(pattern))?,
-        Sought::Words(sought) => by_words(conn, space.no, sought)?,
+        Sought::Keys(pattern) => by_key(conn, space.no, &Pattern::read(pattern), query.max_keys)?,
+        Sought::Words(sought) => by_words(conn, space.no, sought, query.max_keys)?,
     };
+    let Some(hits) = &mut hits else { return Ok(MemoryFound { is_cut: true, ..found }) };
     hits.retain(|(no, _)| !over.contains(no));
     found.total = hits.len() as u64;
     let offset = usize::try_from(query.offset).unwrap_or(usize::MAX);
@@ -33,45 +54,58 @@ pub(super) fn search(conn: &Connection, names: &mut Names, query: &MemorySearch)
     let mut read = conn.prepare_cached(&format!(
         "SELECT {columns} FROM memory JOIN memory_value USING (no) WHERE no = ?1"
     ))?;
-    for (no, rank) in hits.into_iter().skip(offset).take(query.limit) {
+    for (no, rank) in hits.drain(..).skip(offset).take(query.limit) {
         found.entries.push((read.query_row([no], entry)?, rank));
     }
     Ok(found)
 }
 
 /// Those whose keys fit, the shortest first. The index tells them in the order of their keys, and the sort keeps it.
-fn by_key(conn: &Connection, space: i64, pattern: &Pattern) -> Result<Vec<(i64, Option<f64>)>> {
+/// `None` where there are more keys to look at than that.
+fn by_key(conn: &Connection, space: i64, pattern: &Pattern, max_keys: u64) -> Result<Option<Hits>> {
     let span = Span::new(&pattern.prefix(), "");
     let mut keys = conn.prepare_cached(
         "SELECT no, key FROM memory INDEXED BY memory_key WHERE space = ?1 AND key >= ?2 AND key < ?3 ORDER BY key",
     )?;
     let mut rows = keys.query(params![space, span.from, span.end()])?;
-    let mut fitting = vec![];
+    let (mut fitting, mut seen) = (vec![], 0);
     while let Some(row) = rows.next()? {
+        seen += 1;
+        if seen > max_keys {
+            return Ok(None);
+        }
         let key = row.get_ref(1)?.as_str()?;
         if pattern.fits(key) {
             fitting.push((key.chars().count(), row.get(0)?));
         }
     }
     fitting.sort_by_key(|(length, _)| *length);
-    Ok(fitting.into_iter().map(|(_, no)| (no, None)).collect())
+    Ok(Some(fitting.into_iter().map(|(_, no)| (no, None)).collect()))
 }
 
 /// Those that have all of the words in them, the best first, then by key.
-fn by_words(conn: &Connection, space: i64, sought: &[String]) -> Result<Vec<(i64, Option<f64>)>> {
+/// `None` where there are more of them.
+fn by_words(conn: &Connection, space: i64, sought: &[String], max_keys: u64) -> Result<Option<Hits>> {
     // Letters, digits and the namespace's number in quotes: there is nothing in it that FTS5 could take for syntax.
     let all: Vec<String> =
         sought.iter().flat_map(|word| words(word)).map(|word| format!("\"{space}:{word}\"")).collect();
     if all.is_empty() {
-        return Ok(vec![]);
+        return Ok(Some(vec![]));
     }
+    let most = i64::try_from(max_keys).unwrap_or(i64::MAX);
     let mut hits: Vec<(i64, f64, String)> = conn
         .prepare_cached(
             "SELECT memory_words.rowid, -bm25(memory_words), memory.key FROM memory_words
-             JOIN memory ON memory.no = memory_words.rowid WHERE memory_words MATCH ?1",
+             JOIN memory ON memory.no = memory_words.rowid WHERE memory_words MATCH ?1 LIMIT ?2",
         )?
-        .query_map([all.join(" AND ")], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .query_map(params![all.join(" AND "), most.saturating_add(1)], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?
         .collect::<Result<_>>()?;
+    if hits.len() as u64 > max_keys {
+        return Ok(None);
+    }
     hits.sort_by(|(_, a, a_key), (_, b, b_key)| b.total_cmp(a).then_with(|| a_key.cmp(b_key)));
-    Ok(hits.into_iter().map(|(no, score, _)| (no, Some(score.max(0.0) / (1.0 + score.max(0.0))))).collect())
+    let ranked = |(no, score, _): (i64, f64, String)| (no, Some(score.max(0.0) / (1.0 + score.max(0.0))));
+    Ok(Some(hits.into_iter().map(ranked).collect()))
 }

@@ -1,0 +1,137 @@
+//! One bucket for every request at the door, whatever its method: for each caller, and for each tenant. The engine's
+//! own rates count what is done to tasks and knowledge; this one also counts what costs only an answer: handshakes,
+//! lists, pings, requests that are refused.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nuncio_engine::{Caller, Error};
+
+/// A bucket holds what may come in so many seconds.
+const BURST: f64 = 2.0;
+/// Buckets that are remembered. Beyond it those that are full go, which is the same as to remember them.
+const MAX_BUCKETS: usize = 16_384;
+
+/// Counts requests per caller and per tenant.
+pub(crate) struct RequestRate {
+    per_caller: f64,
+    per_tenant: f64,
+    buckets: Mutex<Buckets>,
+}
+
+#[derive(Default)]
+struct Buckets {
+    callers: HashMap<String, Bucket>,
+    tenants: HashMap<String, Bucket>,
+}
+
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+impl RequestRate {
+    /// Requests per second; 0: as many as they like.
+    pub(crate) fn new(per_caller: u32, per_tenant: u32) -> Self {
+        let (per_caller, per_tenant) = (f64::from(per_caller), f64::from(per_tenant));
+        Self { per_caller, per_tenant, buckets: Mutex::default() }
+    }
+
+    /// Counts a request, or says when there is room for it.
+    pub(crate) fn take(&self, caller: &Caller) -> Result<(), Error> {
+        self.take_at(caller, Instant::now())
+    }
+
+    fn take_at(&self, caller: &Caller, now: Instant) -> Result<(), Error> {
+        let Buckets { callers, tenants } = &mut *self.lock();
+        let of_tenant = wait(tenants, caller.tenant(), self.per_tenant, now);
+        let of_caller = wait(callers, caller.owner(), self.per_caller, now);
+        let (name, rate, wait) = match (of_caller, of_tenant) {
+            (Some(wait), _) => ("http.requests-per-second", self.per_caller, wait),
+            (None, Some(wait)) => ("http.requests-per-second-per-tenant", self.per_tenant, wait),
+            (None, None) => {
+                spend(tenants, caller.tenant());
+                spend(callers, caller.owner());
+                return Ok(());
+            }
+        };
+        Err(Error::TooFast { why: format!("{name}: at most {rate} requests a second"), retry_after: wait })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Buckets> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Fills a bucket up to now; how long until it holds one.
+fn wait(buckets: &mut HashMap<String, Bucket>, name: &str, rate: f64, now: Instant) -> Option<Duration> {
+    if rate == 0.0 {
+        return None;
+    }
+    if !buckets.contains_key(name) {
+        if buckets.len() >= MAX_BUCKETS {
+            let is_short = |bucket: &Bucket| {
+                bucket.left + now.duration_since(bucket.at).as_secs_f64() * rate < rate * BURST
+            };
+            buckets.retain(|_, bucket| is_short(bucket));
+        }
+        buckets.insert(name.to_owned(), Bucket { left: rate * BURST, at: now });
+    }
+    let bucket = buckets.get_mut(name)?;
+    let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
+    bucket.left = (bucket.left + passed * rate).min(rate * BURST);
+    bucket.at = now;
+    (bucket.left < 1.0).then(|| Duration::from_secs_f64((1.0 - bucket.left) / rate))
+}
+
+fn spend(buckets: &mut HashMap<String, Bucket>, name: &str) {
+    if let Some(bucket) = buckets.get_mut(name) {
+        bucket.left -= 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_and_its_tenant_have_each_a_bucket_and_others_do_not_wait_for_them() {
+        let rate = RequestRate::new(10, 15);
+        let start = Instant::now();
+        let take = |owner: &str, at: Duration| rate.take_at(&Caller::named(owner.to_owned()), start + at);
+        let now = Duration::ZERO;
+        for _ in 0..20 {
+            take("acme/ada", now).unwrap();
+        }
+        let refused = take("acme/ada", now).unwrap_err();
+        let Error::TooFast { why, retry_after } = &refused else { panic!("{refused}") };
+        assert!(why.starts_with("http.requests-per-second:"), "{why}");
+        assert_eq!(*retry_after, Duration::from_millis(100));
+        // Another caller of the tenant has what is left for the tenant, and one of another tenant all of it.
+        for _ in 0..10 {
+            take("acme/bob", now).unwrap();
+        }
+        let refused = take("acme/bob", now).unwrap_err().to_string();
+        assert!(refused.contains("per-tenant"), "{refused}");
+        for _ in 0..20 {
+            take("beta/eve", now).unwrap();
+        }
+        // It fills again, and no further than it holds.
+        for _ in 0..20 {
+            take("acme/ada", Duration::from_secs(60)).unwrap();
+        }
+        take("acme/ada", Duration::from_secs(60)).unwrap_err();
+    }
+
+    #[test]
+    fn none_is_none() {
+        let rate = RequestRate::new(0, 0);
+        for _ in 0..100_000 {
+            rate.take(&Caller::named("acme/ada")).unwrap();
+        }
+        assert!(rate.lock().callers.is_empty());
+    }
+}
