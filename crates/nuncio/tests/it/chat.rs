@@ -9,7 +9,10 @@ mod strangers;
 mod terminal;
 mod transcript;
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 
@@ -71,6 +74,21 @@ impl World {
         let ran = command::run(list.args(["task", "list", "-a", self.server.url(), "-o", "json"])).exits(0);
         let tasks = ran.json()["tasks"].as_array().cloned().unwrap_or_default();
         tasks.iter().map(|task| task["status"]["state"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until the server's tasks have these states, in alphabetical order.
+    #[track_caller]
+    fn comes_to(&self, states: &[&str]) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let mut tasks = self.tasks();
+            tasks.sort();
+            if tasks == states {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{tasks:?}, not {states:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Whatever was called ran once, and was done.
