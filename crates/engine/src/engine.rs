@@ -31,6 +31,7 @@ use crate::{
     catalog::Catalog,
     clock::{Clock, SystemClock, Timestamp},
     commands::{list, reply::Reply, submit::Submit},
+    cpu_share::CpuShares,
     ended::Ended,
     error::Error,
     event::{Batch, Entry, Event},
@@ -116,6 +117,8 @@ pub(crate) struct Inner {
     pub(crate) admin: Admin,
     /// What owners and tenants use on this node.
     pub(crate) usage: Arc<Ledger>,
+    /// What tenants use of the processor.
+    pub(crate) cpu: CpuShares,
     master_key: MasterKey,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
@@ -152,6 +155,7 @@ impl Engine {
             guard: Guard::new(&options.access),
             admin: Admin::default(),
             usage,
+            cpu: CpuShares::new(options.limits.cpu_percent),
             master_key,
             node: NodeId(clock.new_id()),
             store,
@@ -275,6 +279,11 @@ impl Engine {
     /// The ledger of what owners and tenants use on this node.
     pub fn usage(&self) -> &Arc<Ledger> {
         &self.0.usage
+    }
+
+    /// What tenants use of the processor, and who has to wait for it.
+    pub fn cpu(&self) -> &CpuShares {
+        &self.0.cpu
     }
 
     /// What each tenant uses on this node, for the operator.

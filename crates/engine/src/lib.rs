@@ -12,6 +12,7 @@ pub mod clock;
 pub mod commands;
 pub mod content;
 pub mod context;
+pub mod cpu_share;
 mod ended;
 pub mod engine;
 pub mod error;

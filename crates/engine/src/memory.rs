@@ -419,7 +419,10 @@ impl Memory {
         let _scan = usage.acquire(caller.owner(), Resource::Scans, 1, limits.search_within).await?;
         let reads = &self.engine.0.reads;
         let _steady = reads.steady().await;
+        let began = std::time::Instant::now();
         let found = self.knowledge().search_memory(&query).await?;
+        // It keeps a thread of its own busy for about as long.
+        self.engine.cpu().charge(caller.owner(), began.elapsed());
         if found.is_cut {
             return Err(Error::Limit(format!(
                 "the search of namespace {namespace:?} was cut after {} keys or {:?} (memory.search-keys, \

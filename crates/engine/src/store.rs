@@ -166,9 +166,14 @@ pub trait Store: Send + Sync + 'static {
     /// back. A crash before the return may have left it; repeating it does no harm.
     async fn delete_session(&self, id: &str) -> Result<bool, StoreError>;
 
-    /// Forgets up to `limit` sessions that were last used before `before`; returns how many. A crash on the way
-    /// leaves the rest to the next call.
-    async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
+    /// Forgets up to `limit` sessions that were last used before `before`, those of one owner or of everybody;
+    /// returns how many. A crash on the way leaves the rest to the next call.
+    async fn expire_sessions(
+        &self,
+        owner: Option<&str>,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<u64, StoreError>;
 
     /// What outlives tasks.
     fn knowledge(&self) -> &dyn Knowledge;

@@ -16,6 +16,7 @@ mod schemas;
 mod status;
 mod synthesis;
 mod tools;
+mod turns;
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,6 +47,8 @@ pub const PART: &str = "task:";
 pub struct PlanOptions {
     /// Subtasks of one plan.
     pub tasks_per_plan: usize,
+    /// Subtasks of all plans of one tenant that are begun at once on a node, at each depth of plans within plans.
+    pub subtasks_per_tenant: usize,
     /// Plans around a plan: one whose subtask is a plan is around that one.
     pub plans_around: usize,
     /// Bytes of a plan as it is given.
@@ -72,6 +75,7 @@ impl Default for PlanOptions {
     fn default() -> Self {
         Self {
             tasks_per_plan: 1_000,
+            subtasks_per_tenant: 1_000,
             plans_around: 3,
             plan_bytes: 1024 * 1024,
             input_bytes: 1024 * 1024,
@@ -94,12 +98,14 @@ pub struct Plans {
 pub(crate) struct Core {
     pub(crate) options: PlanOptions,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) turns: turns::Turns,
 }
 
 impl Plans {
     /// With these options; who is well is looked up in that registry.
     pub fn new(options: PlanOptions, registry: Arc<Registry>) -> Self {
-        Self { core: Arc::new(Core { options, registry }) }
+        let turns = turns::Turns::new(options.subtasks_per_tenant);
+        Self { core: Arc::new(Core { options, registry, turns }) }
     }
 
     /// The agents that belong to it.

@@ -147,12 +147,15 @@ impl App {
         ))
     }
 
-    /// Counts a request of that caller, whatever it asks for, or says when it may come again.
-    pub(crate) fn count_request(&self, caller: &Caller) -> Result<(), Error> {
-        match caller.is_local() {
-            true => Ok(()),
-            false => self.request_rate.take(caller),
+    /// Counts a request of that caller, whatever it asks for, or says when it may come again. Where its tenant uses
+    /// more than its part of the processor, the request waits. The operator's never does.
+    pub(crate) async fn admit_request(&self, caller: &Caller) -> Result<(), Error> {
+        if caller.is_local() {
+            return Ok(());
         }
+        self.request_rate.take(caller)?;
+        self.engine.cpu().admit(caller.owner()).await;
+        Ok(())
     }
 
     /// Refuses a caller that may do nothing at all: it holds no session and no stream.

@@ -88,10 +88,11 @@ where
             return unauthenticated(app, headers, body.as_deref(), &error);
         }
     };
-    if let Err(error) = app.count_request(&caller) {
+    if let Err(error) = app.admit_request(&caller).await {
         return refuse_busy(&error);
     }
-    let response = serve_caller(app, agent, &parts, peer, body, caller.clone()).await;
+    let served = serve_caller(app, agent, &parts, peer, body, caller.clone());
+    let response = app.engine.cpu().meter(caller.owner(), served).await;
     charged(&app.engine, &caller, response)
 }
 

@@ -79,6 +79,9 @@ pub struct Limits {
     pub tasks_per_root: u64,
     /// Of those, how many are in memory on one node at once; the others wait. Each depth of calls may have a few beyond.
     pub running_per_root: usize,
+    /// How much of the processors tenants use together while several are active, in percent: a tenant that uses more
+    /// than its fair part of it waits; 0: as much as there is.
+    pub cpu_percent: u32,
     /// Bytes of an id that a client chooses (task, context, message, key, webhook).
     pub id_bytes: usize,
 }
@@ -123,6 +126,7 @@ impl Default for Limits {
             call_depth: 16,
             tasks_per_root: 20_000,
             running_per_root: 1_000,
+            cpu_percent: 75,
             id_bytes: 256,
         }
     }

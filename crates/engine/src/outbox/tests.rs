@@ -884,7 +884,7 @@ impl Store for Memory {
     async fn delete_session(&self, _: &str) -> Result<bool, StoreError> {
         unreachable!("not for the outbox")
     }
-    async fn expire_sessions(&self, _: Timestamp, _: usize) -> Result<u64, StoreError> {
+    async fn expire_sessions(&self, _: Option<&str>, _: Timestamp, _: usize) -> Result<u64, StoreError> {
         unreachable!("not for the outbox")
     }
     async fn ready(&self) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@ use crate::{
     clock::Timestamp,
     content::{Message, Part, Role},
     context::TaskContext,
+    cpu_share,
     engine::{Entered, Slot, closed},
     event::{Event, Status},
     run::Run,
@@ -101,7 +102,8 @@ impl Driver {
     pub(crate) async fn drive(mut self, mut lease: Lease, _entered: Entered) {
         let run = Arc::clone(&self.run);
         let began = run.engine.clock.now();
-        let ended = self.work(&mut lease).await;
+        let engine = Arc::clone(&run.engine);
+        let ended = engine.cpu.meter(&run.origin.owner, self.work(&mut lease)).await;
         self.trace(began, &ended);
         // The agent is dropped before its task is given away.
         drop(self);
@@ -145,6 +147,7 @@ impl Driver {
         let mut grace_over = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         let mut told = false;
         let mut overdue = false;
+        let mut paced = Duration::ZERO;
         loop {
             if engine.is_closing() {
                 return Err(Stop::HandBack);
@@ -160,6 +163,18 @@ impl Driver {
                 let (engine, id) = (Arc::clone(&engine), run.origin.id);
                 tokio::spawn(async move { engine.cancel_children(id).await });
             }
+            if let Some(wait) = engine.cpu.wait(&run.origin.owner) {
+                tokio::select! {
+                    () = tokio::time::sleep(wait.sleep) => {}
+                    () = run.canceled(), if !told => {}
+                    () = closed(&mut closing) => {}
+                }
+                if !engine.is_closing() && (told || !run.is_canceled()) && paced < cpu_share::MAX_WAIT {
+                    paced += wait.sleep;
+                    continue;
+                }
+            }
+            paced = Duration::ZERO;
             if !told
                 && !lease.behind
                 && let Some(wake_at) = run.parkable()

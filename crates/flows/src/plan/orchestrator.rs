@@ -22,6 +22,7 @@ use nuncio_engine::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::{
     AGENT, Core, PLAN, RESULT,
@@ -31,6 +32,7 @@ use super::{
     pick, schemas,
     status::PartState,
     synthesis::{self, Ended, Known},
+    turns,
 };
 use request::Wanted;
 
@@ -117,6 +119,8 @@ struct Running<'a> {
     /// When everything has to be over.
     until: Option<Timestamp>,
     ledger: tokio::sync::Mutex<Ledger>,
+    /// Of the caller's tenant, at this depth of plans within plans.
+    turns: Arc<Semaphore>,
 }
 
 /// Who got another try, in the order in which they were given: the steps of the plan's own line of work, one each.
@@ -147,6 +151,7 @@ impl<'a> Running<'a> {
             over: AtomicUsize::new(0),
             until: plan.budget.time.map(|time| begun.at.after(time)),
             ledger: tokio::sync::Mutex::default(),
+            turns: core.turns.of(cx.caller().tenant(), cx.called_by().len()),
         }
     }
 
@@ -213,7 +218,13 @@ impl<'a> Running<'a> {
     fn start(&self, n: usize) -> BoxFuture<'_, (usize, Result<Ended, AgentError>)> {
         let branch = self.cx.branch(&self.plan.tasks[n].id);
         Box::pin(async move {
-            let ended = subtask::Subtask::new(self, n, &branch).run().await;
+            let _turn = tokio::select! {
+                biased;
+                turn = turns::take(&self.turns) => turn,
+                () = self.cx.canceled() => return (n, Err(AgentError::Canceled)),
+            };
+            // Apart, so that one that waits for its turn takes no room for what comes after.
+            let ended = Box::pin(subtask::Subtask::new(self, n, &branch).run()).await;
             (n, ended)
         })
     }

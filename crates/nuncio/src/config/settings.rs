@@ -192,6 +192,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("limits.call-depth", whole, "Tasks that call each other in a row", engine.limits.call_depth),
     field!("limits.tasks-per-root", whole, "Tasks that are ever made below one that a caller sent, by calls within calls", engine.limits.tasks_per_root),
     field!("limits.running-per-root", whole, "Of those, how many are at work on one node at once", engine.limits.running_per_root),
+    field!("limits.cpu-percent", whole, "How much of the processors tenants use together while several are active: one that uses more than its fair part of it waits; 0: as much as there is", engine.limits.cpu_percent),
     field!("limits.id-bytes", whole, "Bytes of an id that a client chooses", engine.limits.id_bytes),
 
     field!("http.max-body-bytes", whole, "Bytes of a request's body", server.limits.max_body_bytes),

@@ -69,15 +69,18 @@ where
             return response;
         }
     };
-    if let Err(error) = app.count_request(&caller) {
+    if let Err(error) = app.admit_request(&caller).await {
         return rpc::refuse_busy(&error);
     }
     let exchange = Exchange { app, mcp: &app.mcp, headers: &parts.headers, peer, caller };
-    let answered = match parts.method {
-        Method::POST => exchange.post(body).await,
-        Method::GET => exchange.get().await,
-        _ => exchange.delete().await,
+    let answered = async {
+        match parts.method {
+            Method::POST => exchange.post(body).await,
+            Method::GET => exchange.get().await,
+            _ => exchange.delete().await,
+        }
     };
+    let answered = app.engine.cpu().meter(exchange.caller.owner(), answered).await;
     let response = answered.unwrap_or_else(|fault| exchange.respond(Response::fault(None, fault)));
     charged(&app.engine, &exchange.caller, response)
 }

@@ -305,8 +305,10 @@ impl Sessions {
         let store = self.engine.store();
         let mut made = store.create_session(stored.clone(), self.limit).await.map_err(Error::from)?;
         if !made {
-            // Clients that do not end their sessions are common: those that were not used for longest make room.
-            store.expire_sessions(now.before(UNUSED), ROOM).await.map_err(Error::from)?;
+            // Clients that do not end their sessions are common: those of the same caller that were not used for
+            // longest make room.
+            let owner = Some(caller.owner());
+            store.expire_sessions(owner, now.before(UNUSED), ROOM).await.map_err(Error::from)?;
             made = store.create_session(stored, self.limit).await.map_err(Error::from)?;
         }
         if !made {
@@ -460,7 +462,7 @@ async fn upkeep(engine: Engine, known: Arc<Mutex<HashMap<String, Known>>>, idle:
         let now: Timestamp = engine.clock().now();
         let kept = async {
             engine.store().touch_sessions(&used, now).await?;
-            while engine.store().expire_sessions(now.before(idle), PIECE).await? == PIECE as u64 {}
+            while engine.store().expire_sessions(None, now.before(idle), PIECE).await? == PIECE as u64 {}
             Ok::<_, store::StoreError>(())
         };
         if let Err(error) = kept.await {

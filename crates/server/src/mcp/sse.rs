@@ -63,7 +63,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
         Ok(caller) => caller,
         Err(error) => return app.challenge.refusal("/mcp", &error),
     };
-    let place = match app.count_request(&caller).and_then(|()| app.place_for_stream(&caller)) {
+    let place = match app.admit_request(&caller).await.and_then(|()| app.place_for_stream(&caller)) {
         Ok(place) => place,
         Err(Error::Forbidden(_)) => {
             let message = "the token allows nothing, so there is nothing to stream".into();
@@ -173,7 +173,7 @@ pub(crate) async fn message(
         Ok(caller) => caller,
         Err(error) => return app.challenge.refusal("/mcp", &error),
     };
-    if let Err(error) = app.count_request(&caller) {
+    if let Err(error) = app.admit_request(&caller).await {
         return rpc::refuse_busy(&error);
     }
     let connection = app.connections.lock().get(&address.session_id).cloned();

@@ -19,7 +19,8 @@ use crate::{
     socket::{Answer, bare, get, post},
 };
 
-/// Takes `name` and `name;scope+scope` for what they say, and nothing that begins with `bad`.
+/// Takes `name` and `name;scope+scope` for what they say (`name;nothing` has no scope at all), and nothing that
+/// begins with `bad`.
 #[derive(Default)]
 pub(crate) struct Guests {
     /// Whether what begins with `passing` was taken back.
@@ -38,6 +39,7 @@ impl Authenticator for Guests {
                 Err(AuthError::Invalid("it was taken back".into()))
             }
             name if name.starts_with("bad") => Err(AuthError::Invalid("it is bad".into())),
+            name if scopes == "nothing" => Ok(Caller::named(name).limited_to(Grants::only([]))),
             name if scopes.is_empty() => Ok(Caller::named(name)),
             name => Ok(Caller::named(name).limited_to(Grants::parse(&scopes.replace('+', " ")).unwrap())),
         }

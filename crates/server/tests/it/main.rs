@@ -15,6 +15,7 @@ mod mcp;
 mod push;
 mod receiver;
 mod schema_0_1;
+mod shares;
 mod site;
 mod socket;
 mod stopping;

@@ -246,8 +246,13 @@ impl Store for Hooked {
     async fn delete_session(&self, id: &str) -> Result<bool, StoreError> {
         self.store.delete_session(id).await
     }
-    async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.store.expire_sessions(before, limit).await
+    async fn expire_sessions(
+        &self,
+        owner: Option<&str>,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<u64, StoreError> {
+        self.store.expire_sessions(owner, before, limit).await
     }
     async fn ready(&self) -> Result<(), StoreError> {
         self.store.ready().await

@@ -171,14 +171,22 @@ pub async fn old_sessions_expire_in_pieces(open: impl AsyncFn() -> Arc<dyn Store
     }
     store.touch_sessions(&kept[2..], at(100)).await.unwrap();
 
-    assert_eq!(store.expire_sessions(at(0), PLENTY).await.unwrap(), 0, "before, not at");
-    assert_eq!(store.expire_sessions(at(100), 0).await.unwrap(), 0);
-    assert_eq!(store.expire_sessions(at(100), 4).await.unwrap(), 4, "as many as asked for");
+    assert_eq!(store.expire_sessions(None, at(0), PLENTY).await.unwrap(), 0, "before, not at");
+    assert_eq!(store.expire_sessions(Some("carol"), at(100), PLENTY).await.unwrap(), 0, "nobody's");
+    assert_eq!(store.expire_sessions(None, at(100), 0).await.unwrap(), 0);
+    assert_eq!(store.expire_sessions(None, at(100), 4).await.unwrap(), 4, "as many as asked for");
     assert_eq!(left(&store, &ids).await, ids[4..].iter().cloned().collect(), "the oldest first");
-    assert_eq!(store.expire_sessions(at(100), 300).await.unwrap(), 300);
-    assert_eq!(left(&store, &ids).await.len(), OLD - 304);
-    assert_eq!(store.expire_sessions(at(100), PLENTY).await.unwrap(), OLD as u64 - 304, "then the rest");
-    assert_eq!(store.expire_sessions(at(100), PLENTY).await.unwrap(), 0);
+    assert_eq!(store.expire_sessions(Some("bob"), at(100), PLENTY).await.unwrap(), OLD as u64 / 2 - 2);
+    let of_alice = ids[4..].iter().step_by(2).cloned().collect();
+    assert_eq!(left(&store, &ids).await, of_alice, "whoever makes room makes it among its own");
+    assert_eq!(store.expire_sessions(None, at(100), 200).await.unwrap(), 200);
+    assert_eq!(left(&store, &ids).await.len(), OLD / 2 - 202);
+    assert_eq!(
+        store.expire_sessions(None, at(100), PLENTY).await.unwrap(),
+        OLD as u64 / 2 - 202,
+        "then the rest"
+    );
+    assert_eq!(store.expire_sessions(None, at(100), PLENTY).await.unwrap(), 0);
     assert!(left(&store, &ids).await.is_empty());
     assert_eq!(left(&store, &kept).await.len(), 3);
     // What has expired makes room, and its id is free.

@@ -100,10 +100,21 @@ pub(super) async fn delete(pool: &Pool, id: &str) -> Result<bool, StoreError> {
     Ok(!rows.is_empty())
 }
 
-/// Forgets those that were last used before that time, oldest first; how many.
+/// Forgets those of one owner that were last used before that time, oldest first. Skips those that somebody changes.
+const EXPIRE_OF_OWNER: &str = "WITH picked AS (
+        SELECT s.id FROM session s JOIN owner o ON o.no = s.tenant
+        WHERE o.name = $4 AND s.used_at < time_or($1) + $2
+        ORDER BY s.used_at LIMIT $3::integer FOR UPDATE OF s SKIP LOCKED
+    ), gone AS (
+        DELETE FROM session s USING picked p WHERE s.id = p.id RETURNING 1
+    )
+    SELECT count(*) FROM gone";
+
+/// Forgets those that were last used before that time, oldest first, those of one owner or of everybody; how many.
 pub(super) async fn expire(
     pool: &Pool,
     clock: &Clock,
+    owner: Option<&str>,
     before: Timestamp,
     limit: usize,
 ) -> Result<u64, StoreError> {
@@ -112,7 +123,10 @@ pub(super) async fn expire(
         let chunk = CHUNK.min(limit - deleted as usize);
         let sql = "SELECT expire_sessions(time_or($1) + $2, $3)";
         let params = (clock.given(), clock.distance(before), chunk as i32);
-        let gone = pool.run(sql, &[&params.0, &params.1, &params.2]).await?;
+        let gone = match owner {
+            Some(owner) => pool.run(EXPIRE_OF_OWNER, &[&params.0, &params.1, &params.2, &owner]).await?,
+            None => pool.run(sql, &[&params.0, &params.1, &params.2]).await?,
+        };
         let gone = gone.first().map_or(0, |row| number(row, 0));
         deleted += gone;
         if gone < chunk as u64 {

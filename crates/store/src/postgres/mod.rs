@@ -315,8 +315,13 @@ impl Store for PostgresStore {
         client_session::delete(&self.pool, id).await
     }
 
-    async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        client_session::expire(&self.pool, &self.clock, before, limit).await
+    async fn expire_sessions(
+        &self,
+        owner: Option<&str>,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<u64, StoreError> {
+        client_session::expire(&self.pool, &self.clock, owner, before, limit).await
     }
 
     fn knowledge(&self) -> &dyn Knowledge {

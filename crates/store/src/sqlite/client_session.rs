@@ -92,8 +92,24 @@ pub(super) fn delete(session: &Session, id: &str) -> Result<bool> {
     Ok(deleted > 0)
 }
 
-/// Forgets those that were last used before that time, oldest first; how many.
-pub(super) fn expire(session: &Session, before: Timestamp, limit: usize) -> Result<u64> {
+/// Forgets those that were last used before that time, oldest first, those of one owner or of everybody; how many.
+pub(super) fn expire(
+    session: &mut Session,
+    owner: Option<&str>,
+    before: Timestamp,
+    limit: usize,
+) -> Result<u64> {
+    if let Some(owner) = owner {
+        let owner = session.names.owner_no(&session.conn, owner)?;
+        let deleted = session
+            .conn
+            .prepare_cached(
+                "DELETE FROM session WHERE rowid IN (
+                   SELECT rowid FROM session WHERE owner = ?3 AND used_at < ?1 ORDER BY used_at LIMIT ?2)",
+            )?
+            .execute(params![before.0, i64::try_from(limit).unwrap_or(i64::MAX), owner])?;
+        return Ok(deleted as u64);
+    }
     let deleted = session
         .conn
         .prepare_cached(

@@ -332,11 +332,18 @@ impl Store for SqliteStore {
         self.writer.write(0, move |session| client_session::delete(session, &id)).await
     }
 
-    async fn expire_sessions(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+    async fn expire_sessions(
+        &self,
+        owner: Option<&str>,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<u64, StoreError> {
         let mut deleted = 0;
         while deleted < limit as u64 {
             let chunk = client_session::CHUNK.min(limit - deleted as usize);
-            let expire = move |session: &mut Session| client_session::expire(session, before, chunk);
+            let owner = owner.map(str::to_owned);
+            let expire =
+                move |session: &mut Session| client_session::expire(session, owner.as_deref(), before, chunk);
             let gone = self.writer.write(0, expire).await?;
             deleted += gone;
             if gone < chunk as u64 {

@@ -244,8 +244,8 @@ async fn sessions_are_as_old_as_the_database_says() {
     assert!((-minute..=minute).contains(&age("used").await));
     let kept = store.dump_session("used").await.unwrap().unwrap().used_at.0 - now();
     assert!((day - minute..=day + minute).contains(&kept), "by the database's clock: {kept}");
-    assert_eq!(store.expire_sessions(Timestamp(now() - 60 * minute), 9).await.unwrap(), 0);
-    assert_eq!(store.expire_sessions(Timestamp(now() - 10 * minute), 9).await.unwrap(), 1);
+    assert_eq!(store.expire_sessions(None, Timestamp(now() - 60 * minute), 9).await.unwrap(), 0);
+    assert_eq!(store.expire_sessions(None, Timestamp(now() - 10 * minute), 9).await.unwrap(), 1);
     assert!(store.session("used").await.unwrap().is_some());
 }
 

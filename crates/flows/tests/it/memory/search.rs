@@ -1,5 +1,9 @@
 //! Search: scores that were worked out by hand, pages, words, and previews that give nothing away.
 
+use std::time::{Duration, Instant};
+
+use nuncio_engine::{Caller, Resource};
+use nuncio_flows::memory::MemoryOptions;
 use serde_json::{Value, json};
 
 use super::Bank;
@@ -156,4 +160,35 @@ async fn a_preview_is_short_and_has_no_secret_which_its_owner_still_reads() {
         assert!(preview.contains("[redact"), "{preview}");
     }
     assert_eq!(bank.read("memory://data/n/k").await.unwrap()["value"], value);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_that_looks_at_too_much_is_cut_and_says_what_to_do() {
+    let bank = Bank::with(|options| options.memory.search_keys = 3, MemoryOptions::default()).await;
+    for key in ["few:1", "few:2", "many:1", "many:2"] {
+        bank.store("n", key, json!("a word")).await;
+    }
+    for query in ["pattern=*", "text=word"] {
+        let cut = bank.read(&format!("memory://search/n?{query}")).await.unwrap_err().to_string();
+        assert!(cut.contains("memory.search-keys") && cut.contains("literal"), "{query}: {cut}");
+    }
+    assert_eq!(
+        found(&bank, "pattern=few:*").await.1,
+        2,
+        "a pattern that begins with what is sought looks at little"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_waits_for_its_own_searches_and_for_nobody_elses() {
+    let within = Duration::from_millis(300);
+    let bank = Bank::with(|options| options.memory.search_within = within, MemoryOptions::default()).await;
+    let usage = bank.engine.usage();
+    let _held =
+        ["acme/eve", "acme/mallory"].map(|owner| usage.take_amount(owner, Resource::Scans, 1).unwrap());
+    let began = Instant::now();
+    let refused = bank.read_as(&Caller::named("acme/ada"), "memory://search/n?pattern=*").await.unwrap_err();
+    assert!(refused.to_string().contains("scans-per-tenant"), "{refused}");
+    assert!(began.elapsed() >= within, "it waited for its own first: {:?}", began.elapsed());
+    bank.read_as(&Caller::named("globex/bob"), "memory://search/n?pattern=*").await.unwrap();
 }
