@@ -16,6 +16,7 @@ mod listing;
 mod memory;
 mod operator;
 mod passing;
+mod probation;
 mod questions;
 mod random;
 mod replay;
