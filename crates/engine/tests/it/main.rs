@@ -11,6 +11,7 @@ mod disk;
 mod expiry;
 mod follow;
 mod golden;
+mod input;
 mod keys;
 mod listing;
 mod memory;
