@@ -567,7 +567,7 @@ async fn links_are_visited_before_the_call_is_made_again() {
     let mut call = peer(&url).begin(with("t", json!({}))).await.unwrap();
     let mut seen = Seen::default();
     until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
-    let wrong = within(call.answer("nobody", Answer::Decline)).await;
+    let wrong = within(call.answer("nobody", Answer::Decline(None))).await;
     assert!(matches!(wrong, Err(PeerError::Gone(_))), "{wrong:?}");
     within(call.answer("e", Answer::Accept(json!({})))).await.unwrap();
     until(&mut call, &mut seen, |_| false).await.unwrap();
