@@ -73,7 +73,7 @@ impl Open {
         }
     }
 
-    /// The answer where only results are taken.
+    /// The answer where only results are taken. That nobody could answer is none, and is not asked for here.
     pub(super) fn input(&self, answer: &Answer) -> Value {
         let is_link = self.params["mode"] == "url";
         match answer {
