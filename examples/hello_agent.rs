@@ -22,7 +22,7 @@ impl Agent for Hello {
             json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
         let name = match cx.ask("What is your name?", form).await? {
             Answer::Accept(form) => form["name"].as_str().unwrap_or_default().to_owned(),
-            Answer::Decline | Answer::Cancel | Answer::Unavailable => "stranger".to_owned(),
+            Answer::Decline(_) | Answer::Cancel | Answer::Unavailable => "stranger".to_owned(),
         };
         let waited = came.elapsed().unwrap_or_default().as_secs();
         let greeting = format!("Hello, {name}! It took you {waited} s to tell me.");

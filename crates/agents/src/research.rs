@@ -168,7 +168,7 @@ async fn summarize(cx: &TaskContext, topic: &str) -> Result<Summary, AgentError>
             }
             None => "The agent wrote the summary itself: your model's answer held no text.",
         },
-        Answer::Decline | Answer::Cancel => {
+        Answer::Decline(_) | Answer::Cancel => {
             "The agent wrote the summary itself: the request to your model was turned down."
         }
         Answer::Unavailable => "The agent wrote the summary itself: there was no model to ask.",

@@ -96,8 +96,9 @@ impl Agent for TravelAgent {
                 let trip = format!("${PRICE} for the trip to {destination}");
                 leave(&cx, format!("Not booked: you did not confirm {trip}.{remark}")).await
             }
-            Answer::Decline => {
-                leave(&cx, format!("Not booked: the offer for {destination} was declined.")).await
+            Answer::Decline(note) => {
+                let remark = note.map(|note| format!(" You said: {note}")).unwrap_or_default();
+                leave(&cx, format!("Not booked: the offer for {destination} was declined.{remark}")).await
             }
             Answer::Cancel => Ok(Outcome::Canceled(Some(format!(
                 "Not booked: the question about the trip to {destination} was dismissed."
@@ -148,7 +149,7 @@ async fn summarize(cx: &TaskContext, destination: &str) -> Result<Option<String>
             }
             _ => "the model's answer held no text",
         },
-        Answer::Decline | Answer::Cancel => "the request was turned down",
+        Answer::Decline(_) | Answer::Cancel => "the request was turned down",
         Answer::Unavailable => "there was no model to ask",
     };
     cx.log(Level::Notice, format!("Booking without a summary: {why}")).await?;

@@ -134,7 +134,7 @@ async fn follow(mut call: Call, order: &Order) -> Result<State, PeerError> {
 
 fn answer_of(answer: &Value) -> Answer {
     match answer.as_str() {
-        Some("decline") => Answer::Decline,
+        Some("decline") => Answer::Decline(None),
         Some("cancel") => Answer::Cancel,
         Some("unavailable") => Answer::Unavailable,
         _ => Answer::Accept(answer.clone()),

@@ -65,8 +65,11 @@ pub struct Profile {
     pub input_modes: Vec<String>,
     /// Media types that it makes.
     pub output_modes: Vec<String>,
-    /// A JSON Schema of its structured input, where it has one.
+    /// A JSON Schema of its structured input, where it has one. Calls as a tool are held against it.
     pub input_schema: Option<Value>,
+    /// Whether every message that begins a task is held against it, in every protocol; see [`crate::catalog::Registered`].
+    /// Else the agent takes free text beside, and what it makes of that is its own affair.
+    pub strict_input: bool,
     /// A JSON Schema of its structured result, where it has one: the first data part of its artifacts.
     pub output_schema: Option<Value>,
     /// Whether callers wait for the result, or come back for it.
@@ -90,6 +93,7 @@ impl Profile {
             input_modes: vec!["text/plain".into(), "application/json".into()],
             output_modes: vec!["text/plain".into(), "application/json".into()],
             input_schema: None,
+            strict_input: false,
             output_schema: None,
             tasks: TaskUse::Offered,
             streaming: true,
@@ -109,6 +113,13 @@ impl Profile {
     #[must_use]
     pub fn input(mut self, schema: Value) -> Self {
         self.input_schema = Some(schema);
+        self
+    }
+
+    /// Holds every message that begins a task against the schema of the input.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.strict_input = true;
         self
     }
 

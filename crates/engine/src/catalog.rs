@@ -1,5 +1,7 @@
 //! What is served here: the agents, by name, and what a program offers beside them.
 
+mod input;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError, RwLock},
@@ -34,8 +36,14 @@ pub struct Registered {
     pub profile: Arc<Profile>,
     /// The agent.
     pub agent: Arc<dyn Agent>,
-    /// What structured input has to satisfy, for protocols that call it as a tool.
+    /// What structured input has to satisfy.
     pub input: Option<Arc<Shape>>,
+}
+
+impl std::fmt::Debug for Registered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the agent {:?}", self.profile.name)
+    }
 }
 
 /// An agent could not be registered.

@@ -134,6 +134,8 @@ pub(crate) struct Inner {
     runs: Mutex<HashMap<TaskId, Arc<Run>>>,
     /// Tasks whose agent is not served here just now.
     pub(crate) missing: runner::Missing,
+    /// Tasks under which processes died.
+    pub(crate) probation: runner::Probation,
     slots: slots::Slots,
     queue: queue::Queue,
     /// Tasks that are claimed and wait for a slot.
@@ -172,6 +174,7 @@ impl Engine {
             outbox: Arc::default(),
             runs: Mutex::default(),
             missing: runner::Missing::default(),
+            probation: runner::Probation::new(),
             slots: slots::Slots::default(),
             queue: queue::Queue::default(),
             waiting_claims: Mutex::default(),

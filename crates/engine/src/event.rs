@@ -55,7 +55,8 @@ impl Event {
             Self::Question(question) => question.size(),
             Self::Answer(answered) => match &answered.answer {
                 Answer::Accept(data) => json_size(data),
-                Answer::Decline | Answer::Cancel | Answer::Unavailable => 0,
+                Answer::Decline(note) => note.as_ref().map_or(0, String::len),
+                Answer::Cancel | Answer::Unavailable => 0,
             },
             Self::Withdrawn(withdrawn) => withdrawn.question.len(),
         }

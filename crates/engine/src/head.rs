@@ -11,6 +11,7 @@ use crate::{
     content::Metadata,
     error::Error,
     event,
+    runner::Suspicion,
     store::{Opened, StoredBatch, TaskRow},
     task::{Origin, Task, TaskId},
 };
@@ -70,6 +71,9 @@ pub(crate) struct Head {
     /// About how much the log holds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) bytes: u64,
+    /// What is held against its runs since processes died under them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) suspicion: Option<Suspicion>,
 }
 
 /// A scope's position: a restarted agent emits again from its start, and what lies before the mark is
@@ -103,6 +107,7 @@ impl Default for Head {
             marks: BTreeMap::new(),
             ran_ms: 0,
             bytes: 0,
+            suspicion: None,
         }
     }
 }

@@ -247,7 +247,7 @@ mod tests {
             step(Err("it failed".into())),
             Record::Asked { at: at(), text: "which?".into() },
             answered(Answer::Accept(json!({"x": 1}))),
-            answered(Answer::Decline),
+            answered(Answer::Decline(None)),
             answered(Answer::Cancel),
             answered(Answer::Unavailable),
             Record::Slept { at: at(), until: Timestamp(1_700_000_000_000) },

@@ -12,6 +12,9 @@ use crate::{
     surface::Shape,
 };
 
+/// How a note is called that goes with a decline.
+const NOTES: [&str; 3] = ["note", "notes", "reason"];
+
 /// What an agent wants to know before it goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
@@ -49,24 +52,74 @@ pub enum Ask {
 
 /// What somebody answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(from = "StoredAnswer", into = "StoredAnswer")]
 pub enum Answer {
     /// Yes, with the data that was asked for.
     Accept(Value),
-    /// An explicit no.
-    Decline,
+    /// An explicit no, with the note that came with it.
+    Decline(Option<String>),
     /// Dismissed without a choice.
     Cancel,
     /// Nobody there who could answer: the agent goes its own way without.
     Unavailable,
 }
 
+/// An answer as it is stored: one without a note as it was before there were any.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StoredAnswer {
+    Accept(Value),
+    Decline,
+    Declined { note: String },
+    Cancel,
+    Unavailable,
+}
+
+impl From<StoredAnswer> for Answer {
+    fn from(stored: StoredAnswer) -> Self {
+        match stored {
+            StoredAnswer::Accept(data) => Self::Accept(data),
+            StoredAnswer::Decline => Self::Decline(None),
+            StoredAnswer::Declined { note } => Self::Decline(Some(note)),
+            StoredAnswer::Cancel => Self::Cancel,
+            StoredAnswer::Unavailable => Self::Unavailable,
+        }
+    }
+}
+
+impl From<Answer> for StoredAnswer {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Accept(data) => Self::Accept(data),
+            Answer::Decline(None) => Self::Decline,
+            Answer::Decline(Some(note)) => Self::Declined { note },
+            Answer::Cancel => Self::Cancel,
+            Answer::Unavailable => Self::Unavailable,
+        }
+    }
+}
+
 impl Answer {
+    /// A no, with a note if there is one.
+    pub fn decline(note: &str) -> Self {
+        let note = note.trim();
+        Self::Decline((!note.is_empty()).then(|| note.to_owned()))
+    }
+
+    /// The note with which it was declined.
+    pub fn note(&self) -> Option<&str> {
+        match self {
+            Self::Decline(note) => note.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The answer as a message that names its question. Its id is given when it is written.
     pub fn message(&self, question: &str) -> Message {
         let mut data = match self {
             Self::Accept(content) => json!({ "action": "accept", "content": content }),
-            Self::Decline => json!({ "action": "decline" }),
+            Self::Decline(None) => json!({ "action": "decline" }),
+            Self::Decline(Some(note)) => json!({ "action": "decline", "note": note }),
             Self::Cancel => json!({ "action": "cancel" }),
             Self::Unavailable => json!({ "action": "unavailable" }),
         };
@@ -141,11 +194,14 @@ impl Question {
     /// Reads a message as the answer to this question.
     ///
     /// A data part is the answer itself, or `{"action": "accept" | "decline" | "cancel" | "unavailable",
-    /// "content": …}`.
+    /// "content": …}`. A note goes with a decline as `note`, in its content, or as text beside the data.
     /// A bare text is taken as JSON, else as the value of the form's only required property.
     pub fn read_answer(&self, message: &Message) -> Result<Answer, AnswerError> {
         let answer = match message.data() {
-            Some(data) => answer_in_data(data),
+            Some(data) => match answer_in_data(data) {
+                Answer::Decline(None) => Answer::decline(&message.joined_text()),
+                answer => answer,
+            },
             None => self.answer_in_text(&message.joined_text())?,
         };
         self.check(answer)
@@ -184,7 +240,7 @@ impl Question {
 fn answer_in_data(data: &Value) -> Answer {
     match data.get("action").and_then(Value::as_str) {
         Some("accept") => Answer::Accept(data.get("content").cloned().unwrap_or_else(|| json!({}))),
-        Some("decline") => Answer::Decline,
+        Some("decline") => Answer::decline(note_in(data).unwrap_or_default()),
         Some("cancel") => Answer::Cancel,
         Some("unavailable") => Answer::Unavailable,
         _ => {
@@ -194,6 +250,18 @@ fn answer_in_data(data: &Value) -> Answer {
             }
             Answer::Accept(data)
         }
+    }
+}
+
+/// The note beside a decline: a member of its own, or of the content, or the content itself.
+pub fn note_in(declined: &Value) -> Option<&str> {
+    let note = |value: &'_ Value| NOTES.iter().find(|name| value[**name].is_string()).copied();
+    if let Some(name) = note(declined) {
+        return declined[name].as_str();
+    }
+    match declined.get("content")? {
+        Value::String(text) => Some(text),
+        content => content[note(content)?].as_str(),
     }
 }
 
@@ -207,4 +275,23 @@ fn primitive(text: &str, wanted: &str) -> Value {
         _ => None,
     };
     parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was stored before there were notes is stored the same way. Never changed.
+    #[test]
+    fn a_decline_is_stored_as_it_was_and_with_its_note_if_it_has_one() {
+        let check = |answer: Answer, stored: &str| {
+            assert_eq!(serde_json::to_string(&answer).unwrap(), stored);
+            assert_eq!(serde_json::from_str::<Answer>(stored).unwrap(), answer);
+        };
+        check(Answer::Accept(json!({ "n": 1 })), r#"{"accept":{"n":1}}"#);
+        check(Answer::Decline(None), r#""decline""#);
+        check(Answer::decline(" too dear "), r#"{"declined":{"note":"too dear"}}"#);
+        check(Answer::Cancel, r#""cancel""#);
+        check(Answer::Unavailable, r#""unavailable""#);
+    }
 }

@@ -26,6 +26,7 @@ use crate::{
     journal::{Record, Replay},
     question::{Answer, QuestionOutcome},
     redact::KnownSecrets,
+    runner::Suspicion,
     store::JournalRecord,
     surface::Abilities,
     task::{Origin, State, Task, TaskId, state_while_asking},
@@ -467,10 +468,22 @@ impl Run {
         if shared.entries.is_empty() && shared.journal.is_empty() {
             return None;
         }
+        // A run that gets on is not to blame for what becomes of its process.
+        shared.head.suspicion = None;
         let work = shared.take();
         drop(shared);
         self.agent.notify_waiters();
         Some(work)
+    }
+
+    /// What is held against the run.
+    pub(crate) fn suspicion(&self) -> Option<Suspicion> {
+        self.lock().head.suspicion.clone()
+    }
+
+    /// Holds something else against the run, from the next commit on.
+    pub(crate) fn suspect(&self, suspicion: Option<Suspicion>) {
+        self.lock().head.suspicion = suspicion;
     }
 
     /// Takes what is left together with the event that ends or parks the run, if there is one.

@@ -9,6 +9,7 @@ mod claim;
 mod driver;
 mod lease;
 mod missing;
+mod probation;
 
 use std::time::Duration;
 
@@ -16,9 +17,8 @@ pub(crate) use claim::claim_loop;
 pub(crate) use driver::Driver;
 pub(crate) use lease::Lease;
 pub(crate) use missing::Missing;
+pub(crate) use probation::{Probation, Suspicion};
 
-/// Attempts in a row that commit nothing new before a task is given up.
-pub const MAX_IDLE_ATTEMPTS: u32 = 5;
 /// Waits between tries at a store that is full or away.
 const STORE_RETRY: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];

@@ -31,7 +31,7 @@ pub use offer::{Implementation, write_prompt, write_resource, write_template, wr
 pub use params::{
     Call, Complete, CompleteRef, Get, Initialize, Listen, Page, Read, Subscribe, TaskParams, Update, read,
 };
-pub use question::{Asked, QUESTION, answer_in_error, answer_in_result, write_inquiry, write_question};
+pub use question::{Asked, NOTE, QUESTION, answer_in_error, answer_in_result, write_inquiry, write_question};
 pub use result::{Output, output_of, write_contents, write_output, write_prompt_output};
 pub use task::{Status, TaskView, status_of, write_new_task, write_related, write_task};
 pub use version::Version;

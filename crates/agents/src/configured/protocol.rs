@@ -298,7 +298,7 @@ fn part(part: &Part) -> Value {
 pub(super) fn answer(answer: &Answer) -> Map<String, Value> {
     let (action, data) = match answer {
         Answer::Accept(data) => ("accept", data.clone()),
-        Answer::Decline => ("decline", Value::Null),
+        Answer::Decline(_) => ("decline", Value::Null),
         Answer::Cancel => ("cancel", Value::Null),
         Answer::Unavailable => ("unavailable", Value::Null),
     };
@@ -308,6 +308,9 @@ pub(super) fn answer(answer: &Answer) -> Map<String, Value> {
         out.insert("text".into(), text.into());
     }
     out.insert("data".into(), data);
+    if let Some(note) = answer.note() {
+        out.insert("note".into(), note.into());
+    }
     out
 }
 

@@ -466,6 +466,7 @@ impl AgentSpec {
             profile.skills = self.skills.iter().map(SkillSpec::skill).collect();
         }
         profile.input_schema.clone_from(&self.input_schema);
+        profile.strict_input = self.input_schema.is_some();
         profile.time_limit = self.time_limit;
         profile
     }

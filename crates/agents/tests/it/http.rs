@@ -185,10 +185,10 @@ async fn a_question_ends_the_answer_and_the_next_request_brings_what_was_answere
     let server = server.restart().await;
     let task = server.answer(&task, Part::text("7")).await;
     assert_eq!(task.state, State::InputRequired);
-    let task = server.answer(&task, Part::data(json!({ "action": "decline" }))).await;
+    let task = server.answer(&task, Part::data(json!({ "action": "decline", "note": "no" }))).await;
     let words: Value = serde_json::from_str(&ending(&task).1).unwrap();
     let first = json!({ "action": "accept", "data": { "n": 7 }, "question": "Which?" });
-    let second = json!({ "action": "decline", "data": null, "question": "Sure?" });
+    let second = json!({ "action": "decline", "data": null, "note": "no", "question": "Sure?" });
     assert_eq!(words, json!([first, second]));
     let got = endpoint.got();
     assert_eq!(got.len(), 3, "a request that was answered is not made again");

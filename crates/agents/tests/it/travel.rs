@@ -94,6 +94,9 @@ async fn a_declined_question_books_nothing() {
     let words = "Not booked: the offer for Rome was declined.";
     assert_eq!(ending(&task), (State::Completed, words.into(), vec![]));
     assert_not_booked(&server, &task).await;
+    let task = asking(&server, Part::text("Rome")).await;
+    let task = server.answer(&task, Part::data(json!({ "action": "decline", "note": "too dear" }))).await;
+    assert_eq!(ending(&task).1, format!("{words} You said: too dear"));
 }
 
 #[tokio::test]

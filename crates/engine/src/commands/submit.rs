@@ -212,7 +212,8 @@ impl Inner {
             return self.original(caller, task, made_by == digest).await.map(Begun::known);
         }
         // After the key: what was accepted once is found again, also when its agent is not served just now.
-        let profile = Arc::clone(&self.catalog.get(&submit.agent)?.profile);
+        let registered = self.catalog.get(&submit.agent)?;
+        let profile = Arc::clone(&registered.profile);
         self.check(&submit, &profile)?;
         if let Some(id) = known {
             return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await.map(Begun::known);
@@ -220,6 +221,7 @@ impl Inner {
         if let Some(parent) = &submit.parent {
             self.allow_call(parent, &submit.agent)?;
         }
+        registered.take_input(&mut submit.message)?;
         match self.create(caller, &submit, &profile, digest).await {
             Err(Refused::Exists { task, digest: Some(made_by) }) => {
                 self.original(caller, task, Some(made_by) == digest).await.map(Begun::known)

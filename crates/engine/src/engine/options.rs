@@ -25,6 +25,9 @@ pub struct Options {
     pub time_limit: Duration,
     /// How long a task waits for its agent when that is not served here any more, before it fails.
     pub missing_agent: Duration,
+    /// How long a run has to live before it is believed not to take the process down with it, where processes died
+    /// under it before.
+    pub probation: Duration,
     /// How long ended tasks are kept.
     pub retention: Duration,
     /// Bytes of ended tasks that are kept in memory for those who ask again.
@@ -95,6 +98,7 @@ impl Default for Options {
             cancel_grace: Duration::from_secs(5),
             time_limit: Duration::from_secs(3600),
             missing_agent: Duration::from_secs(300),
+            probation: Duration::from_secs(5),
             retention: Duration::from_secs(30 * 24 * 3600),
             ended_cache_bytes: 32 * 1024 * 1024,
             bytes_in_flight: 512 * 1024 * 1024,

@@ -5,8 +5,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Driver, Lease, MAX_IDLE_ATTEMPTS, STORE_RETRY, missing::LOOK_AGAIN};
+use super::{
+    Driver, Lease, STORE_RETRY, Suspicion,
+    missing::LOOK_AGAIN,
+    probation::{MAX_DEATHS, OnTrial},
+};
 use crate::{
+    catalog::Registered,
     content::{Message, Role},
     engine::{CalledSlot, Inner as Engine, Slot, closed},
     error::Error,
@@ -182,21 +187,83 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, slot: Slot) -> Result<()
             }
             format!("{error}; it was waited for for {patience:?}")
         }
-        Ok(_) if claimed.row.attempts >= MAX_IDLE_ATTEMPTS => {
-            format!(
-                "quarantined: {} attempts in a row ended without getting any further",
-                claimed.row.attempts
-            )
-        }
-        Ok(registered) => {
-            Driver::new(run, &registered, slot).drive(lease, entered).await;
-            return Ok(());
-        }
+        Ok(registered) => match wait_for_trial(&engine, claimed, &run, &registered).await {
+            Admitted::Quarantined(why) => why,
+            Admitted::Canceled => {
+                lease.finish(&run, Event::Status(Status { state: State::Canceled, message: None })).await;
+                return Ok(());
+            }
+            Admitted::Stopping => {
+                drop(entered);
+                leave_alone(&engine, claimed, Duration::ZERO).await;
+                return Ok(());
+            }
+            Admitted::Free(trial) => {
+                // Durable before the agent can do anything.
+                if let Some(trial) = &trial
+                    && lease.suspect(&run, Some(trial.suspicion.clone())).await.is_err()
+                {
+                    return Ok(());
+                }
+                Driver::new(run, &registered, slot).on_trial(trial).drive(lease, entered).await;
+                return Ok(());
+            }
+        },
     };
     let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, refusal);
     let message = Some(task::as_fault(message));
     lease.finish(&run, Event::Status(Status { state: State::Failed, message })).await;
     Ok(())
+}
+
+/// What becomes of a claimed task whose agent is served.
+enum Admitted {
+    /// It runs; on trial, if it is a suspect.
+    Free(Option<OnTrial>),
+    /// It fails, for this reason.
+    Quarantined(String),
+    /// It was canceled before it began.
+    Canceled,
+    /// The engine stops.
+    Stopping,
+}
+
+/// Waits where a task is a suspect, see `probation.rs`.
+async fn wait_for_trial(
+    engine: &Arc<Engine>,
+    claimed: &Claimed,
+    run: &Run,
+    registered: &Registered,
+) -> Admitted {
+    let row = &claimed.row;
+    let Some(suspicion) = Suspicion::of(row, run.suspicion()) else { return Admitted::Free(None) };
+    tracing::warn!(
+        task = %row.id, agent = row.agent, attempts = row.attempts, deaths = suspicion.deaths,
+        "processes died under this task, which committed nothing: it starts on trial"
+    );
+    // What works elsewhere has to be started once more to be stopped there.
+    let canceled = async {
+        match registered.agent.works_elsewhere() {
+            true => std::future::pending().await,
+            false => run.canceled().await,
+        }
+    };
+    let admitted = tokio::select! {
+        admitted = engine.probation.admit(engine, row, suspicion) => admitted,
+        () = canceled => return Admitted::Canceled,
+    };
+    match admitted {
+        None => Admitted::Stopping,
+        Some(trial) if trial.suspicion.deaths >= MAX_DEATHS => {
+            tracing::error!(task = %row.id, agent = row.agent, "a task that takes the server down is quarantined");
+            Admitted::Quarantined(format!(
+                "quarantined: {} attempts in a row ended with the server and without getting any further; in the last {} \
+                 the task was started alone, the server died within {:?}, and the next one lived without it",
+                row.attempts, trial.suspicion.deaths, trial.length
+            ))
+        }
+        trial => Admitted::Free(trial),
+    }
 }
 
 /// Why nobody wants the result any more, if the caller waited at a connection.

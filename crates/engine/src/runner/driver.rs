@@ -5,7 +5,10 @@ use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc
 use futures_util::{FutureExt, future::OptionFuture};
 use tokio::time::Instant;
 
-use super::lease::{Lease, Parked, Stop};
+use super::{
+    lease::{Lease, Parked, Stop},
+    probation::OnTrial,
+};
 use crate::{
     agent::{AgentError, Outcome},
     catalog::Registered,
@@ -28,6 +31,7 @@ type AgentFuture = Pin<Box<dyn Future<Output = AgentResult> + Send>>;
 pub(crate) struct Driver {
     run: Arc<Run>,
     agent: AgentFuture,
+    trial: Option<OnTrial>,
     /// Counts against the cap on running tasks.
     _slot: Slot,
 }
@@ -37,7 +41,13 @@ impl Driver {
         let agent = Arc::clone(&registered.agent);
         let cx = TaskContext::root(Arc::clone(&run));
         let agent = AssertUnwindSafe(async move { agent.run(cx).await }).catch_unwind();
-        Self { run, agent: Box::pin(agent), _slot: slot }
+        Self { run, agent: Box::pin(agent), trial: None, _slot: slot }
+    }
+
+    /// The same, for a run that is a suspect. That it is on trial is durable already.
+    pub(super) fn on_trial(mut self, trial: Option<OnTrial>) -> Self {
+        self.trial = trial;
+        self
     }
 
     /// Polls the agent once. An agent that only computes is done with that, and its whole task is one commit.
@@ -145,6 +155,8 @@ impl Driver {
         let left = limit.saturating_sub(Duration::from_millis(run.ran_ms()));
         let mut time_over = std::pin::pin!(tokio::time::sleep(left));
         let mut grace_over = std::pin::pin!(tokio::time::sleep(Duration::MAX));
+        let trial = self.trial.as_ref().map_or(Duration::MAX, |trial| trial.length);
+        let mut trial_over = std::pin::pin!(tokio::time::sleep(trial));
         let mut told = false;
         let mut overdue = false;
         let mut paced = Duration::ZERO;
@@ -194,6 +206,7 @@ impl Driver {
                     biased;
                     Some(written) = &mut commit, if work.is_some() => {
                         written?;
+                        self.trial = None;
                         break;
                     }
                     result = &mut self.agent, if ended.is_none() => {
@@ -203,6 +216,12 @@ impl Driver {
                     () = closed(&mut closing), if ended.is_none() => {
                         commit.await.transpose()?;
                         return Err(Stop::HandBack);
+                    }
+                    () = &mut trial_over, if self.trial.is_some() && ended.is_none() => {
+                        commit.await.transpose()?;
+                        Box::pin(lease.suspect(&run, None)).await?;
+                        self.trial = None;
+                        break;
                     }
                     () = &mut time_over, if !told && ended.is_none() => {
                         commit.await.transpose()?;

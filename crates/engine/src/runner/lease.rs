@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::time::Instant;
 
-use super::STORE_RETRY;
+use super::{STORE_RETRY, Suspicion};
 use crate::{
     clock::Timestamp,
     engine::{Inner as Engine, ends},
@@ -142,6 +142,13 @@ impl Lease {
         Ok(())
     }
 
+    /// Makes what is held against the run durable.
+    pub(super) async fn suspect(&mut self, run: &Run, suspicion: Option<Suspicion>) -> Result<(), Stop> {
+        run.suspect(suspicion);
+        let work = run.take_last(None);
+        self.write(run, &work, RunChange::Keep).await
+    }
+
     /// Takes a snapshot when the log since the last one has outgrown it. So all snapshots of a task together
     /// are about as long as its log. One more is taken at its end, from which lists and readers have what they show of
     /// it without its log.
@@ -177,6 +184,8 @@ impl Lease {
     /// Gives the task back, unfinished: it is due at once, and no attempt is counted.
     pub(super) async fn hand_back(&mut self, run: &Run) {
         self.count_time(run);
+        // Neither life nor death ended the trial; what was held against the run before stands.
+        run.suspect(run.suspicion().and_then(Suspicion::without_trial));
         let work = run.take_last(None);
         let _ = self.write(run, &work, RunChange::Due(self.engine.clock.now())).await;
     }
@@ -185,6 +194,7 @@ impl Lease {
     /// would otherwise wait for a runner that has just left.
     pub(super) async fn park(&mut self, run: &Run, wake_at: Option<Timestamp>) -> Result<Parked, Stop> {
         self.count_time(run);
+        run.suspect(None);
         // Somebody who waits at a connection is not waited for without an end.
         let wake_at = wake_at.or_else(|| Some(self.engine.clock.now().after(run.waiting()?)));
         let mut change = Change::new(Guard::Version { task: self.task, version: self.version });

@@ -148,7 +148,7 @@ fn every_event() -> Vec<Entry> {
         question("q4", Ask::Authorization { url: "https://a.example/login".into() }),
         answer(Answer::Accept(json!({"x": 1})), false),
         answer(Answer::Accept(json!(null)), true),
-        answer(Answer::Decline, false),
+        answer(Answer::Decline(None), false),
         answer(Answer::Cancel, false),
         answer(Answer::Unavailable, false),
         Event::Withdrawn(Withdrawn { question: "q1".into(), more: false }),

@@ -81,11 +81,20 @@ async fn an_answer_is_understood_in_every_form() {
     check("boolean", said("Yes"), accept(json!(true))).await;
     check("boolean", said("n"), accept(json!(false))).await;
     check("string", said(r#"{"value": "Ada"}"#), accept(json!("Ada"))).await;
-    check("string", said(r#"{"action": "decline"}"#), Answer::Decline).await;
+    check("string", said(r#"{"action": "decline"}"#), Answer::Decline(None)).await;
     check("integer", data(json!({"value": 42})), accept(json!(42))).await;
     check("integer", data(json!({"value": 42, "questionId": "q1"})), accept(json!(42))).await;
     check("integer", data(json!({"action": "accept", "content": {"value": 42}})), accept(json!(42))).await;
-    check("string", data(json!({"action": "decline"})), Answer::Decline).await;
+    check("string", data(json!({"action": "decline"})), Answer::Decline(None)).await;
+    let note = || Answer::decline("too dear");
+    check("string", said(r#"{"action": "decline", "note": "too dear"}"#), note()).await;
+    check("string", data(json!({"action": "decline", "content": {"notes": "too dear"}})), note()).await;
+    check("string", data(json!({"action": "decline", "content": "too dear"})), note()).await;
+    let beside =
+        Message::of("m1", Role::User, vec![Part::text("too dear"), Part::data(json!({"action": "decline"}))]);
+    check("string", beside, note()).await;
+    check("string", data(json!({"action": "decline", "note": 7, "content": {}})), Answer::Decline(None))
+        .await;
     check("string", data(json!({"action": "cancel", "questionId": "q1"})), Answer::Cancel).await;
     let with_words =
         Message::of("m", Role::User, vec![Part::text("here:"), Part::data(json!({"value": "Ada"}))]);

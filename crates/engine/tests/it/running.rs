@@ -11,7 +11,8 @@ use std::{
 
 use futures_util::FutureExt;
 use nuncio_engine::{
-    AgentError, Chunk, Engine, Error, Level, List, Message, Outcome, State, Submit, Task, TaskContext,
+    AgentError, Chunk, Engine, Error, Level, List, Message, Options, Outcome, State, Submit, Task,
+    TaskContext,
     clock::Timestamp,
     event::{self, Entry, Event},
     store::{Change, CommitError, Guard, JournalRecord, NewTask, NodeId, RunChange, StoreError, TaskKey},
@@ -35,7 +36,8 @@ fn form() -> Value {
 fn five_attempts_that_get_nowhere_are_enough() {
     let runs = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&runs);
-    let world = World::new().agent("poison", move |_: TaskContext| {
+    let brief = |options: &mut Options| options.probation = Duration::from_millis(100);
+    let world = World::new().options(brief).agent("poison", move |_: TaskContext| {
         count.fetch_add(1, Ordering::SeqCst);
         std::future::pending()
     });

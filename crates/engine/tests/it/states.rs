@@ -314,5 +314,5 @@ fn question(id: &str, ask: Ask) -> Question {
 }
 
 fn answer(question: &str, more: bool) -> Event {
-    Event::Answer(Answered { question: question.into(), answer: Answer::Decline, more })
+    Event::Answer(Answered { question: question.into(), answer: Answer::Decline(None), more })
 }

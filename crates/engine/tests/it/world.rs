@@ -53,6 +53,12 @@ impl Scripted {
         Self { profile: Profile::new(name, "an agent of a test"), run: Box::new(move |cx| run(cx).boxed()) }
     }
 
+    /// Holds what begins a task against a schema.
+    pub(crate) fn strict(mut self, schema: Value) -> Self {
+        self.profile = self.profile.input(schema).strict();
+        self
+    }
+
     pub(crate) fn limited(mut self, limit: Duration) -> Self {
         self.profile.time_limit = Some(limit);
         self

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use nuncio_engine::{Engine, Profile};
+use nuncio_engine::{Engine, Message, Part, Profile, Role, catalog::Registered};
 use std::sync::Arc;
 
 use super::{
@@ -83,27 +83,32 @@ impl Problems {
 
 /// Who there is to do something.
 #[derive(Debug, Clone, Default)]
-pub struct Roster(Vec<Arc<Profile>>);
+pub struct Roster {
+    profiles: Vec<Arc<Profile>>,
+    /// The agents themselves, where they are of an engine.
+    registered: Vec<Arc<Registered>>,
+}
 
 impl Roster {
     /// The agents of an engine, as of now, by name.
     pub fn of(engine: &Engine) -> Self {
-        Self(engine.catalog().iter().map(|agent| Arc::clone(&agent.profile)).collect())
+        let registered: Vec<_> = engine.catalog().iter().collect();
+        Self { profiles: registered.iter().map(|agent| Arc::clone(&agent.profile)).collect(), registered }
     }
 
     /// These agents.
     pub fn new(profiles: impl IntoIterator<Item = Profile>) -> Self {
-        Self(profiles.into_iter().map(Arc::new).collect())
+        Self { profiles: profiles.into_iter().map(Arc::new).collect(), registered: vec![] }
     }
 
     /// All of them.
     pub fn agents(&self) -> &[Arc<Profile>] {
-        &self.0
+        &self.profiles
     }
 
     /// The agent of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Profile>> {
-        self.0.iter().find(|profile| profile.name == name)
+        self.profiles.iter().find(|profile| profile.name == name)
     }
 
     /// Those who are meant, by name.
@@ -114,7 +119,7 @@ impl Roster {
                 known.id == *skill && tags.iter().all(|tag| known.tags.iter().any(|known| known == tag))
             }),
         };
-        self.0.iter().filter(fits).map(|profile| profile.name.as_str()).collect()
+        self.profiles.iter().filter(fits).map(|profile| profile.name.as_str()).collect()
     }
 
     /// Whether there is somebody; else who is nearest.
@@ -129,9 +134,11 @@ impl Roster {
             return;
         }
         let (what, name, all): (&str, &str, Vec<&str>) = match target {
-            Target::Agent(name) => ("agent", name, self.0.iter().map(|profile| &*profile.name).collect()),
+            Target::Agent(name) => {
+                ("agent", name, self.profiles.iter().map(|profile| &*profile.name).collect())
+            }
             Target::Skill { skill, tags } => {
-                let skills = self.0.iter().flat_map(|profile| &profile.skills);
+                let skills = self.profiles.iter().flat_map(|profile| &profile.skills);
                 if skills.clone().any(|known| known.id == *skill) {
                     let why = format!("nobody has the skill {skill:?} with the tags {}", tags.join(", "));
                     return problems.add(task, key, why);
@@ -146,6 +153,36 @@ impl Roster {
         };
         problems.add(task, key, format!("there is no {what} {name:?}; {hint}"));
     }
+
+    /// Checks that one of those who are meant takes what the task is told.
+    fn check_input(&self, task: &str, target: &Target, input: &Message, problems: &mut Problems) {
+        let meant = self.meant(target);
+        let taken = self.registered.iter().filter(|agent| meant.contains(&&*agent.profile.name));
+        let mut refused = None;
+        for agent in taken {
+            match agent.check_input(input) {
+                Ok(()) => return,
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        if let Some(error) = refused {
+            problems.add(Some(task), "input", error.to_string());
+        }
+    }
+}
+
+/// What a task is told, where that does not depend on what came before it.
+fn fixed_input(task: &Planned) -> Option<Message> {
+    let is_fixed = |text: &str| {
+        reference::read(text).is_ok_and(|pieces| pieces.into_iter().all(|piece| piece.reference().is_none()))
+    };
+    if !texts(task).iter().all(|(_, text)| is_fixed(text)) {
+        return None;
+    }
+    let text = task.input.text.clone().map(Part::text);
+    let data = task.input.data.clone().map(Part::data);
+    let parts: Vec<Part> = text.into_iter().chain(data).collect();
+    (!parts.is_empty()).then(|| Message::of("", Role::User, parts))
 }
 
 impl Plan {
@@ -163,6 +200,11 @@ impl Plan {
             roster.check(id, key, &task.by, problems);
             for (n, target) in task.fallbacks.iter().enumerate() {
                 roster.check(id, &format!("fallbacks[{n}]"), target, problems);
+            }
+            if let Some(input) = fixed_input(task) {
+                for target in std::iter::once(&task.by).chain(&task.fallbacks) {
+                    roster.check_input(&task.id, target, &input, problems);
+                }
             }
         }
         if let Synthesis::By(target, _) = &self.synthesis {

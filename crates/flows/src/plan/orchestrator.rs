@@ -361,7 +361,9 @@ async fn ask_model(
     }
     let said = match cx.sample(prompt, None, MODEL_TOKENS).await? {
         Answer::Accept(answer) => answer.as_str().or_else(|| answer["text"].as_str()).map(str::to_owned),
-        Answer::Decline | Answer::Cancel => return Ok(Err("the caller's model was not to be asked".into())),
+        Answer::Decline(_) | Answer::Cancel => {
+            return Ok(Err("the caller's model was not to be asked".into()));
+        }
         Answer::Unavailable => {
             return Ok(Err("there is no model: none is configured, and the caller has none".into()));
         }

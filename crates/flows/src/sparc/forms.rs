@@ -288,7 +288,10 @@ async fn put(cx: &TaskContext, text: String, section: &str, schema: Value) -> Re
     Ok(match cx.ask(text, schema).await? {
         Answer::Accept(Value::Object(form)) => Form::Fields(form),
         Answer::Accept(_) => Form::Fields(Map::new()),
-        Answer::Decline => Form::Ended(Filled::Refused(format!("the form for {section} was declined"))),
+        Answer::Decline(note) => {
+            let note = note.map(|note| format!(": {note}")).unwrap_or_default();
+            Form::Ended(Filled::Refused(format!("the form for {section} was declined{note}")))
+        }
         Answer::Cancel => Form::Ended(Filled::Refused(format!("the form for {section} was dismissed"))),
         Answer::Unavailable => Form::Ended(Filled::Unavailable),
     })

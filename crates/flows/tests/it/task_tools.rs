@@ -28,7 +28,7 @@ impl Agent for Asks {
         });
         Ok(Outcome::said(match cx.ask("Go on?", form).await? {
             Answer::Accept(data) => format!("accepted {}", data["confirm"]),
-            Answer::Decline => "declined".into(),
+            Answer::Decline(note) => note.map_or("declined".into(), |note| format!("declined: {note}")),
             Answer::Cancel => "dismissed".into(),
             Answer::Unavailable => "nobody there".into(),
         }))
@@ -94,6 +94,8 @@ async fn a_question_is_answered_in_every_way() {
         (json!({ "data": { "confirm": false } }), "accepted false"),
         (json!({ "action": "accept", "data": { "confirm": true } }), "accepted true"),
         (json!({ "action": "decline" }), "declined"),
+        (json!({ "action": "decline", "text": "too dear" }), "declined: too dear"),
+        (json!({ "action": "decline", "data": { "reason": "too dear" } }), "declined: too dear"),
         (json!({ "action": "cancel" }), "dismissed"),
     ] {
         let task = scene.asking().await;

@@ -167,7 +167,7 @@ fn until_told<'a>(request: &'a Request, field: &str, asking: Asking) -> Result<&
     match answer {
         Some(Answer::Accept(told)) if !told[field].is_null() => Ok(&told[field]),
         Some(Answer::Accept(_)) | None => Err(Ok(Said::Ask(asking))),
-        Some(Answer::Decline | Answer::Cancel | Answer::Unavailable) => Err(said("Nobody wants to tell.")),
+        Some(Answer::Decline(_) | Answer::Cancel | Answer::Unavailable) => Err(said("Nobody wants to tell.")),
     }
 }
 
@@ -179,7 +179,7 @@ fn repeats(request: &Request, words: &str, text: &str, schema: Value) -> Answere
             return Ok(Said::Ask(Asking::one("form", inquiry)));
         }
         Some(Answer::Accept(content)) => ("accept", content.clone()),
-        Some(Answer::Decline) => ("decline", json!({})),
+        Some(Answer::Decline(_)) => ("decline", json!({})),
         Some(Answer::Cancel | Answer::Unavailable) => ("cancel", json!({})),
     };
     said(format!("{words}: action={action}, content={content}"))

@@ -165,6 +165,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "How long a task waits for an agent that is not served any more, before it fails",
         engine.missing_agent
     ),
+    field!(
+        "probation",
+        duration,
+        "How long a task under which the server died twice has to live before others of that kind are started",
+        engine.probation
+    ),
     row("cancel-grace", Shape::Text, "DURATION", "How long a canceled agent may tidy up",
         |config| Some(duration::format(config.engine.cancel_grace)),
         |config, text| duration::parse(text).map(|value| config.engine.cancel_grace = value)),

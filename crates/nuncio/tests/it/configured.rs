@@ -3,6 +3,7 @@
 mod access;
 mod examples;
 mod llm;
+mod quarantine;
 mod tables;
 
 use std::{

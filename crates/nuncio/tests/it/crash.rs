@@ -16,8 +16,8 @@ use crate::{
     streams::{Endpoint, within},
 };
 
-/// Kills that may come before the server has got any further with anything. Five in a row would rightly make
-/// it give its tasks up.
+/// Kills that may come before the server has got any further with anything. After more of them it starts its tasks a
+/// few at a time, to find out which of them kills it.
 const EARLY_KILLS_IN_A_ROW: usize = 3;
 
 /// Kills the server under a crowd of clients. Twenty times under twenty of them by default, a hundred times

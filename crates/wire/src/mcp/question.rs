@@ -2,7 +2,7 @@
 
 use nuncio_engine::{
     Answer,
-    question::{Ask, Question},
+    question::{Ask, Question, note_in},
     surface::Inquiry,
 };
 use serde_json::{Value, json};
@@ -16,6 +16,9 @@ use crate::{
 /// The member of `_meta` that says which question of its task a request puts. A question that is put again has another
 /// request id, and the same name here.
 pub const QUESTION: &str = "nuncio/question";
+
+/// The member of a result's `_meta` that holds the note of a decline: the protocol has no place of its own for one.
+pub const NOTE: &str = "nuncio/note";
 
 /// What is asked of a client: a method with params.
 #[derive(Debug, Clone, Copy)]
@@ -145,7 +148,9 @@ pub fn answer_in_result(result: &Value) -> Result<Answer, String> {
     if let Some(action) = result.get("action").and_then(Value::as_str) {
         return match action {
             "accept" => Ok(Answer::Accept(result.get("content").cloned().unwrap_or_else(|| json!({})))),
-            "decline" => Ok(Answer::Decline),
+            "decline" => Ok(Answer::decline(
+                result["_meta"][NOTE].as_str().or_else(|| note_in(result)).unwrap_or_default(),
+            )),
             "cancel" => Ok(Answer::Cancel),
             other => Err(format!("action: {other:?} is none of accept, decline, cancel")),
         };

@@ -260,7 +260,11 @@ fn answers_are_told_by_their_shape() {
         |result: Value, answer| assert_eq!(answer_in_result(&result).as_ref(), Ok(&answer), "{result}");
     check(json!({ "action": "accept", "content": { "n": 1 } }), Answer::Accept(json!({ "n": 1 })));
     check(json!({ "action": "accept" }), Answer::Accept(json!({})));
-    check(json!({ "action": "decline" }), Answer::Decline);
+    check(json!({ "action": "decline" }), Answer::Decline(None));
+    let note = || Answer::decline("too dear");
+    check(json!({ "action": "decline", "_meta": { "nuncio/note": "too dear" } }), note());
+    check(json!({ "action": "decline", "content": { "confirm": false, "notes": " too dear " } }), note());
+    check(json!({ "action": "decline", "content": {}, "_meta": {} }), Answer::Decline(None));
     check(json!({ "action": "cancel" }), Answer::Cancel);
     let model = json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": "hi" } });
     check(model, Answer::Accept(json!({ "text": "hi", "model": "m" })));

@@ -144,7 +144,11 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> {
         progress().prop_map(Event::Progress),
         words().prop_map(|text| Event::Log(LogLine { level: Level::Info, text })),
         question().prop_map(Event::Question),
-        id().prop_map(|question| Event::Answer(Answered { question, answer: Answer::Decline, more: false })),
+        id().prop_map(|question| Event::Answer(Answered {
+            question,
+            answer: Answer::Decline(None),
+            more: false
+        })),
     ];
     (timestamp(), event).prop_map(|(at, event)| Entry(at, event))
 }

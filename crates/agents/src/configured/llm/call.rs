@@ -112,7 +112,8 @@ async fn called(
             let question = arguments.get("question").and_then(Value::as_str).unwrap_or_default();
             Ok(match branch.ask(question, form(arguments.get("fields"))).await? {
                 Answer::Accept(data) => Ok(data.to_string()),
-                Answer::Decline => Err("the person declined to answer".into()),
+                Answer::Decline(None) => Err("the person declined to answer".into()),
+                Answer::Decline(Some(note)) => Err(format!("the person declined to answer: {note}")),
                 Answer::Cancel => Err("the person dismissed the question".into()),
                 Answer::Unavailable => Err("nobody is there who could answer".into()),
             })

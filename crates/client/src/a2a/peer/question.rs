@@ -58,7 +58,7 @@ impl Asked {
     pub(super) fn answer(&self, task: &str, answer: &Answer) -> Message {
         let (action, content) = match answer {
             Answer::Accept(content) => ("accept", Some(content)),
-            Answer::Decline => ("decline", None),
+            Answer::Decline(_) => ("decline", None),
             Answer::Cancel => ("cancel", None),
             Answer::Unavailable => ("unavailable", None),
         };
@@ -67,6 +67,9 @@ impl Asked {
                 let mut data = json!({ "questionId": id, "action": action });
                 if let Some(content) = content {
                     data["content"] = content.clone();
+                }
+                if let Some(note) = answer.note() {
+                    data["note"] = note.into();
                 }
                 vec![Part::data(data)]
             }
@@ -104,7 +107,8 @@ fn plain(answer: &Answer) -> String {
         Answer::Accept(Value::String(text)) => text.clone(),
         Answer::Accept(Value::Null) => "done".into(),
         Answer::Accept(other) => other.to_string(),
-        Answer::Decline => "The request was declined.".into(),
+        Answer::Decline(None) => "The request was declined.".into(),
+        Answer::Decline(Some(note)) => format!("The request was declined: {note}"),
         Answer::Cancel => "The request was dismissed.".into(),
         Answer::Unavailable => "Nobody is there who could answer.".into(),
     }

@@ -1,7 +1,10 @@
 //! What servers ask: forms, links and samples as questions of the engine, and answers as each of them wants it.
 
 use nuncio_engine::question::{Answer, Ask, Question};
-use nuncio_wire::{jsonrpc::METHOD_NOT_FOUND, mcp::QUESTION};
+use nuncio_wire::{
+    jsonrpc::METHOD_NOT_FOUND,
+    mcp::{NOTE, QUESTION},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -62,14 +65,15 @@ impl Open {
     pub(super) fn reply(&self, answer: &Answer) -> Result<Value, (i32, String)> {
         match answer {
             Answer::Unavailable => Err((METHOD_NOT_FOUND, "nobody is here who could answer".to_owned())),
-            Answer::Decline | Answer::Cancel if self.method == "sampling/createMessage" => {
-                Err((REJECTED, "the request for a sample was turned down".to_owned()))
+            Answer::Decline(_) | Answer::Cancel if self.method == "sampling/createMessage" => {
+                let note = answer.note().map(|note| format!(": {note}")).unwrap_or_default();
+                Err((REJECTED, format!("the request for a sample was turned down{note}")))
             }
             _ => Ok(self.input(answer)),
         }
     }
 
-    /// The answer where only results are taken.
+    /// The answer where only results are taken. That nobody could answer is none, and is not asked for here.
     pub(super) fn input(&self, answer: &Answer) -> Value {
         let is_link = self.params["mode"] == "url";
         match answer {
@@ -81,7 +85,8 @@ impl Open {
             }),
             Answer::Accept(_) if is_link => json!({ "action": "accept" }),
             Answer::Accept(data) => json!({ "action": "accept", "content": data }),
-            Answer::Decline => json!({ "action": "decline" }),
+            Answer::Decline(None) => json!({ "action": "decline" }),
+            Answer::Decline(Some(note)) => json!({ "action": "decline", "_meta": { NOTE: note } }),
             Answer::Cancel | Answer::Unavailable => json!({ "action": "cancel" }),
         }
     }
@@ -185,7 +190,9 @@ mod tests {
         let form = open("elicitation/create", json!({}));
         let accepted = Answer::Accept(json!({ "name": "Ada" }));
         assert_eq!(form.input(&accepted), json!({ "action": "accept", "content": { "name": "Ada" } }));
-        assert_eq!(form.reply(&Answer::Decline), Ok(json!({ "action": "decline" })));
+        assert_eq!(form.reply(&Answer::Decline(None)), Ok(json!({ "action": "decline" })));
+        let noted = json!({ "action": "decline", "_meta": { "nuncio/note": "too dear" } });
+        assert_eq!(form.reply(&Answer::decline("too dear")), Ok(noted));
         assert_eq!(form.reply(&Answer::Unavailable).unwrap_err().0, METHOD_NOT_FOUND);
         let link = open("elicitation/create", json!({ "mode": "url" }));
         assert_eq!(link.input(&accepted), json!({ "action": "accept" }));

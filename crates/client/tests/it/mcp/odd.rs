@@ -567,7 +567,7 @@ async fn links_are_visited_before_the_call_is_made_again() {
     let mut call = peer(&url).begin(with("t", json!({}))).await.unwrap();
     let mut seen = Seen::default();
     until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
-    let wrong = within(call.answer("nobody", Answer::Decline)).await;
+    let wrong = within(call.answer("nobody", Answer::Decline(None))).await;
     assert!(matches!(wrong, Err(PeerError::Gone(_))), "{wrong:?}");
     within(call.answer("e", Answer::Accept(json!({})))).await.unwrap();
     until(&mut call, &mut seen, |_| false).await.unwrap();
@@ -675,6 +675,58 @@ async fn a_call_that_went_out_with_its_answers_is_not_made_once_more() {
     assert_eq!(check(true, cut, "done").await, 3);
     // It was not taken.
     assert_eq!(check(false, |_| Reply::Json(429, "later".into()), "done").await, 3);
+}
+
+#[tokio::test]
+async fn where_nobody_can_answer_nothing_is_answered() {
+    for as_task in [false, true] {
+        let (answers, stops) = (Count::default(), Count::default());
+        let (answered, stopped) = (answers.clone(), stops.clone());
+        let url = serve(move |asked| {
+            let ask = json!({ "method": "elicitation/create", "params": { "message": "Sure?", "requestedSchema": { "type": "object" } } });
+            if asked.body["params"]["inputResponses"].is_object() {
+                answered.next();
+            }
+            let task = |status: &str| json!({ "taskId": "t1", "status": status, "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttlMs": null, "pollIntervalMs": 20 });
+            match asked.method() {
+                "server/discover" => Reply::Json(
+                    200,
+                    asked.result(json!({
+                        "supportedVersions": ["2026-07-28"],
+                        "capabilities": { "extensions": { "io.modelcontextprotocol/tasks": {} } },
+                    })),
+                ),
+                "tools/call" if as_task => {
+                    let mut made = task("working");
+                    made["resultType"] = "task".into();
+                    Reply::Json(200, asked.result(made))
+                }
+                "tools/call" => Reply::Json(
+                    200,
+                    asked.result(json!({ "resultType": "input_required", "inputRequests": { "q": ask } })),
+                ),
+                "tasks/get" => {
+                    let mut waits = task("input_required");
+                    waits["inputRequests"] = json!({ "q": ask });
+                    waits["resultType"] = "complete".into();
+                    Reply::Json(200, asked.result(waits))
+                }
+                "tasks/cancel" => {
+                    stopped.next();
+                    Reply::Json(200, asked.result(json!({ "resultType": "complete" })))
+                }
+                "tasks/update" => Reply::Json(200, asked.result(json!({ "resultType": "complete" }))),
+                _ => Reply::Ordinary,
+            }
+        })
+        .await;
+        let mut call = peer(&url).begin(with("t", json!({}))).await.unwrap();
+        let mut seen = Seen::default();
+        until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
+        let error = within(call.answer("q", Answer::Unavailable)).await.unwrap_err();
+        assert!(error.to_string().contains("the answer to \"Sure?\", and nobody is here"), "{error}");
+        assert_eq!((answers.get(), stops.get()), (0, usize::from(as_task)), "as a task: {as_task}");
+    }
 }
 
 #[tokio::test]

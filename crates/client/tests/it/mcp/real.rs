@@ -4,11 +4,11 @@ use nuncio_client::{
     mcp::{McpOptions, McpPeer},
     peer::{Peer as _, PeerError, Place},
 };
-use nuncio_engine::{Part, State, question::Ask};
+use nuncio_engine::{Answer, Part, State, question::Ask};
 use nuncio_wire::mcp::Version;
 use serde_json::json;
 
-use super::stage::{Stage, follow, options, say, with, within};
+use super::stage::{Seen, Stage, follow, options, say, until, with, within};
 
 /// The revisions that are spoken over Streamable HTTP.
 const REVISIONS: [Version; 4] =
@@ -107,6 +107,23 @@ async fn a_form_is_asked_and_answered() {
         let question = &seen.questions[0];
         assert_eq!(question.text, "Really?");
         assert!(matches!(&question.ask, Ask::Form { schema } if schema["required"] == json!(["confirm"])));
+    }
+}
+
+#[tokio::test]
+async fn the_note_of_a_decline_arrives_over_there() {
+    let stage = Stage::new().await;
+    for version in [Version::V2025_06_18, Version::V2025_11_25, Version::V2026_07_28] {
+        for (answer, heard) in
+            [(Answer::decline("too dear"), "declined: too dear"), (Answer::Decline(None), "declined")]
+        {
+            let mut call = stage.peer(version).begin(say("plain", "ask")).await.unwrap();
+            let mut seen = Seen::default();
+            until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
+            within(call.answer(&seen.questions[0].id, answer)).await.unwrap();
+            until(&mut call, &mut seen, |seen| seen.ended.is_some()).await.unwrap();
+            assert_eq!(seen.text(), heard, "{version:?}");
+        }
     }
 }
 

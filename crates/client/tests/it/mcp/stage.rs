@@ -191,14 +191,15 @@ fn confirmation() -> Value {
     json!({ "type": "object", "properties": { "confirm": { "type": "boolean" } }, "required": ["confirm"] })
 }
 
-fn word_of(answer: &Answer) -> &'static str {
-    match answer {
+fn word_of(answer: &Answer) -> String {
+    let word = match answer {
         Answer::Accept(data) if data["confirm"] == true => "yes",
         Answer::Accept(_) => "no",
-        Answer::Decline => "declined",
+        Answer::Decline(_) => "declined",
         Answer::Cancel => "dismissed",
         Answer::Unavailable => "unavailable",
-    }
+    };
+    answer.note().map_or_else(|| word.to_owned(), |note| format!("{word}: {note}"))
 }
 
 /// A call with that text.

@@ -65,7 +65,11 @@ async fn a_question_is_the_same_form_and_its_answer_goes_over() {
         assert_eq!(schema["required"], json!(["name", "age"]));
         assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?}");
         assert_eq!(story.ended.unwrap().state, State::Completed);
-        let story = call(&peer(&site, dialect), "actor", "authorize", vec![Answer::Decline]).await.unwrap();
+        let story =
+            call(&peer(&site, dialect), "actor", "ask", vec![Answer::decline("too dear")]).await.unwrap();
+        assert!(story.text().ends_with(r#"Decline(Some("too dear"))"#), "{dialect:?}: {}", story.text());
+        let story =
+            call(&peer(&site, dialect), "actor", "authorize", vec![Answer::Decline(None)]).await.unwrap();
         assert!(matches!(&story.asked[0].ask, Ask::Authorization { url } if url == "https://login.example/"));
         assert_eq!(story.words(), "not allowed");
     }

@@ -239,7 +239,9 @@ impl Job {
         if *source == Source::Sample {
             match self.cx.sample(&prompt, Some(system(work.phase)), MAX_TOKENS).await? {
                 Answer::Unavailable => *source = Source::Model,
-                Answer::Decline => return Ok(Made::GaveUp("the question to the model was declined".into())),
+                Answer::Decline(_) => {
+                    return Ok(Made::GaveUp("the question to the model was declined".into()));
+                }
                 Answer::Cancel => return Ok(Made::GaveUp("the question to the model was dismissed".into())),
                 answer => return Ok(in_answer(answer.text().unwrap_or_default())),
             }
@@ -306,7 +308,10 @@ impl Job {
         for _ in 0..MAX_DECISIONS {
             let form = match self.cx.ask(format!("{hint}{question}"), schema.clone()).await? {
                 Answer::Accept(form) => form,
-                Answer::Decline => return Ok(stop("a person declined to decide", verdict)),
+                Answer::Decline(None) => return Ok(stop("a person declined to decide", verdict)),
+                Answer::Decline(Some(note)) => {
+                    return Ok(stop(&format!("a person declined to decide: {note}"), verdict));
+                }
                 Answer::Cancel => return Ok(stop("the question what to do was dismissed", verdict)),
                 Answer::Unavailable => return Ok(stop("nobody could be asked what to do", verdict)),
             };

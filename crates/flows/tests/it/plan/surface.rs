@@ -1,12 +1,12 @@
 //! The tools: what they take and say is held against their schemas.
 
 use nuncio_engine::{
-    Caller, Grants,
+    Caller, Grants, Outcome, TaskContext,
     surface::{HandlerError, Request, Said},
 };
 use serde_json::{Value, json};
 
-use super::world::{Counts, Server, World, completed, sleeper, until};
+use super::world::{Counts, Server, World, completed, does, part, sleeper, until};
 
 async fn call(server: &Server, name: &str, arguments: Value) -> Result<Said<Value>, HandlerError> {
     call_as(server, &server.caller, name, arguments).await
@@ -131,4 +131,54 @@ async fn a_plan_is_nobody_elses_and_a_task_of_another_agent_is_no_plan() {
     let refused =
         call_as(&server, &nobody, "plan_make", json!({ "request": "work" })).await.map(drop).unwrap_err();
     assert!(refused.to_string().contains("execute:a2a:orchestrator"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_agent_does_not_take_is_said_before_the_plan_runs_and_refused_while_it_does() {
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
+    let adds = does("adds", "sums", async |cx: TaskContext| {
+        Ok(Outcome::said(format!("got {}", cx.input().data().unwrap()["n"])))
+    });
+    let says = does("says", "words", async |_: TaskContext| Ok(Outcome::said("seven")));
+    let server = World::new(vec![adds.strict(schema), says]).serve().await;
+    let plan = json!({ "tasks": [
+        { "id": "words", "agent": "adds", "input": "seven" },
+        { "id": "wrong", "skill": "sums", "input": { "data": { "n": "7" } } },
+        { "id": "right", "agent": "adds", "input": { "text": "please", "data": { "n": 7 } } },
+        { "id": "first", "agent": "says", "input": "a number" },
+        { "id": "later", "agent": "adds", "needs": ["first"], "input": { "data": { "n": "{{ tasks.first.text }}" } } },
+    ] });
+    let checked = done(&server, "plan_check", json!({ "plan": plan })).await;
+    let problems: Vec<(&str, &str)> = checked["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|problem| (problem["task"].as_str().unwrap(), problem["why"].as_str().unwrap()))
+        .collect();
+    let [("words", words), ("wrong", wrong)] = problems[..] else { panic!("{checked}") };
+    assert!(words.contains("send a data part"), "{words}");
+    assert!(wrong.contains("/n: \"7\" is not of type \"integer\""), "{wrong}");
+
+    // What is only known while it runs is refused then.
+    let plan = r#"
+        [[tasks]]
+        id = "right"
+        agent = "adds"
+        input = { data = { n = 7 } }
+        [[tasks]]
+        id = "first"
+        agent = "says"
+        input = "a number"
+        [[tasks]]
+        id = "later"
+        agent = "adds"
+        needs = ["first"]
+        optional = true
+        input = { data = { n = "{{ tasks.first.text }}" } }
+    "#;
+    let task = server.run(plan).await;
+    assert_eq!(part(&task, "right")["state"], "done", "{}", part(&task, "right"));
+    let later = part(&task, "later").to_string();
+    assert!(later.contains("is not of type") && later.contains("/n"), "{later}");
+    assert_eq!(server.tasks("adds").await.len(), 1, "nothing was begun that does not fit");
 }

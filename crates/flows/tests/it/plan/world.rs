@@ -33,6 +33,7 @@ pub(crate) struct Does {
     tags: Vec<String>,
     work: Box<dyn Fn(TaskContext) -> Work + Send + Sync>,
     probe: Option<Arc<dyn Probe>>,
+    schema: Option<Value>,
 }
 
 #[async_trait]
@@ -41,7 +42,10 @@ impl Agent for Does {
         let mut profile = Profile::new(&self.name, "does what a test says");
         let skill = Skill::new(&self.skill, &self.skill, "what a test says");
         profile.skills = vec![Skill { tags: self.tags.clone(), ..skill }];
-        profile
+        match &self.schema {
+            Some(schema) => profile.input(schema.clone()).strict(),
+            None => profile,
+        }
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
@@ -54,6 +58,12 @@ impl Agent for Does {
 }
 
 impl Does {
+    /// The same, strict about its input.
+    pub(crate) fn strict(self: Arc<Self>, schema: Value) -> Arc<Self> {
+        let Ok(does) = Arc::try_unwrap(self) else { panic!("it is served already") };
+        Arc::new(Self { schema: Some(schema), ..does })
+    }
+
     /// The same, with a tag.
     pub(crate) fn tagged(mut self, tag: &str) -> Self {
         self.tags.push(tag.to_owned());
@@ -71,7 +81,7 @@ where
     F: Future<Output = Result<Outcome, AgentError>> + Send + 'static,
 {
     let work = Box::new(move |cx| Box::pin(work(cx)) as Work);
-    Arc::new(Does { name: name.into(), skill: skill.into(), tags: vec![], work, probe: None })
+    Arc::new(Does { name: name.into(), skill: skill.into(), tags: vec![], work, probe: None, schema: None })
 }
 
 /// The same, for somebody elsewhere who is as well as that says.
@@ -86,7 +96,7 @@ where
 {
     let work = Box::new(move |cx| Box::pin(work(cx)) as Work);
     let probe = Some(Arc::clone(health) as Arc<dyn Probe>);
-    Arc::new(Does { name: name.into(), skill: skill.into(), tags: vec![], work, probe })
+    Arc::new(Does { name: name.into(), skill: skill.into(), tags: vec![], work, probe, schema: None })
 }
 
 /// How somebody elsewhere is.

@@ -1,7 +1,7 @@
 //! Asking whoever sits here what a run wants to know: a yes or no, a form field by field, a link to go to, a text
 //! that a model or a person writes.
 //!
-//! At every field `!n` declines and `!c` cancels; Ctrl+C leaves the question open and lets go of the run.
+//! At every field `!n` declines, `!n too dear` with a note, and `!c` cancels; Ctrl+C leaves the question open and lets go of the run.
 
 use std::process::Stdio;
 
@@ -40,7 +40,8 @@ pub(super) enum Filled {
     In(Option<Value>),
     /// They want to know more.
     Details,
-    Declined,
+    /// With what they said to it.
+    Declined(Option<String>),
     Canceled,
     /// Ctrl+C, or the end of the input.
     Left,
@@ -71,7 +72,7 @@ impl Session {
         self.questions.retain(|entry| !is_open(entry));
         let how = match &answer {
             Answer::Accept(_) => "answered",
-            Answer::Decline => "declined",
+            Answer::Decline(_) => "declined",
             Answer::Cancel => "canceled",
             Answer::Unavailable => "nobody was there to answer",
         };
@@ -148,9 +149,12 @@ impl Session {
             let prompt = format!("{about}[y, n, d for details, !c]: ");
             match self.read(Wanted { prompt, ..Wanted::default() }).await {
                 Typed::Line(_) if self.is_settled() => return Filled::Left,
+                Typed::Line(line) if declined(&line).is_some() => {
+                    return Filled::Declined(declined(&line).flatten());
+                }
                 Typed::Line(line) => match &*line.trim().to_lowercase() {
                     "y" | "yes" | "true" => return Filled::In(None),
-                    "n" | "no" | "false" | "!n" => return Filled::Declined,
+                    "n" | "no" | "false" => return Filled::Declined(None),
                     "d" | "?" | "details" => return Filled::Details,
                     "!c" | "c" => return Filled::Canceled,
                     _ => self.screen.show(&Shown::Remark("y: yes, n: no, d: details, !c: cancel"), true),
@@ -180,8 +184,10 @@ impl Session {
                 Typed::Line(line) => line,
                 Typed::Interrupted | Typed::End => return Filled::Left,
             };
+            if let Some(note) = declined(&line) {
+                return Filled::Declined(note);
+            }
             match line.trim() {
-                "!n" => return Filled::Declined,
                 "!c" => return Filled::Canceled,
                 "?" | "!d" => return Filled::Details,
                 // What begins with `!` is written with two.
@@ -212,10 +218,13 @@ impl Session {
             let prompt = "Open it? [y, n, d for details, o: I go there myself, !c]: ".to_owned();
             let line = match self.read(Wanted { prompt, ..Wanted::default() }).await {
                 Typed::Line(_) if self.is_settled() => return None,
-                Typed::Line(line) => line.trim().to_lowercase(),
+                Typed::Line(line) => line,
                 Typed::Interrupted | Typed::End => return None,
             };
-            match &*line {
+            if let Some(note) = declined(&line) {
+                return Some(Answer::Decline(note));
+            }
+            match &*line.trim().to_lowercase() {
                 "y" | "yes" => {
                     if !open(url) {
                         self.remark("there is nothing here that opens links: open it yourself");
@@ -223,7 +232,7 @@ impl Session {
                     break;
                 }
                 "o" => break,
-                "n" | "no" | "!n" => return Some(Answer::Decline),
+                "n" | "no" => return Some(Answer::Decline(None)),
                 "c" | "!c" => return Some(Answer::Cancel),
                 "d" | "?" => self.tell_details(who, task, question),
                 _ => self.remark("y: open it, o: I open it myself, n: no, d: details, !c: cancel"),
@@ -231,10 +240,10 @@ impl Session {
         }
         let prompt = "Enter when you are done there [!n, !c]: ".to_owned();
         match self.read(Wanted { prompt, ..Wanted::default() }).await {
-            Typed::Line(line) => Some(match line.trim() {
-                "!n" => Answer::Decline,
-                "!c" => Answer::Cancel,
-                _ => Answer::Accept(json!({})),
+            Typed::Line(line) => Some(match (declined(&line), line.trim()) {
+                (Some(note), _) => Answer::Decline(note),
+                (None, "!c") => Answer::Cancel,
+                (None, _) => Answer::Accept(json!({})),
             }),
             Typed::Interrupted | Typed::End => None,
         }
@@ -276,9 +285,15 @@ fn confirmation<'a>(fields: &[Field<'a>]) -> Option<Option<Field<'a>>> {
     is_one.then(|| switch.copied())
 }
 
+/// Whether a line declines, and the note behind that: `!n too expensive`.
+fn declined(line: &str) -> Option<Option<String>> {
+    let note = line.trim().strip_prefix("!n").filter(|rest| rest.is_empty() || rest.starts_with(' '))?.trim();
+    Some((!note.is_empty()).then(|| note.to_owned()))
+}
+
 fn answer_of(filled: &Filled) -> Option<Answer> {
     match filled {
-        Filled::Declined => Some(Answer::Decline),
+        Filled::Declined(note) => Some(Answer::Decline(note.clone())),
         Filled::Canceled => Some(Answer::Cancel),
         Filled::In(_) | Filled::Details | Filled::Left => None,
     }
@@ -321,5 +336,20 @@ mod tests {
         check(&json!({ "subscribe": switch, "notes": text }), &["subscribe"], None);
         check(&json!({ "confirm": switch }), &[], None);
         check(&json!({ "confirm": switch, "mood": { "enum": ["good", "bad"] } }), &["confirm"], None);
+    }
+
+    #[test]
+    fn a_line_declines_with_what_stands_behind_it() {
+        let note = |text: &str| Some(Some(text.to_owned()));
+        for (line, expected) in [
+            ("!n", Some(None)),
+            (" !n  ", Some(None)),
+            ("!n too dear", note("too dear")),
+            ("!no", None),
+            ("n", None),
+            ("!!n too dear", None),
+        ] {
+            assert_eq!(declined(line), expected, "{line}");
+        }
     }
 }

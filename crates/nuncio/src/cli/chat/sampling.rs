@@ -47,7 +47,7 @@ impl Session {
         self.screen.show(&Shown::Answer { text, data }, true);
         if self.sampling.policy == Policy::Never {
             self.remark("refused: --sampling never");
-            return Some(Answer::Decline);
+            return Some(Answer::Decline(None));
         }
         let model = self.sampling.model.clone();
         if let (Policy::Always, Some((model, _))) = (self.sampling.policy, &model) {
@@ -72,10 +72,10 @@ impl Session {
                 return None;
             }
             match (line.trim(), &model) {
-                ("n" | "no" | "!n", _) => return Some(Answer::Decline),
+                ("n" | "no" | "!n", _) => return Some(Answer::Decline(None)),
                 ("c" | "!c", _) => return Some(Answer::Cancel),
                 ("t", _) => match self.read(Wanted { prompt: "Text: ".into(), ..Wanted::default() }).await {
-                    Typed::Line(line) if line.trim() == "!n" => return Some(Answer::Decline),
+                    Typed::Line(line) if line.trim() == "!n" => return Some(Answer::Decline(None)),
                     Typed::Line(line) if line.trim() == "!c" => return Some(Answer::Cancel),
                     Typed::Line(line) => return Some(written(&line)),
                     Typed::Interrupted | Typed::End => return None,

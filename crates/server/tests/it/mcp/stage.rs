@@ -282,7 +282,7 @@ fn word_of(answer: &Answer) -> &'static str {
     match answer {
         Answer::Accept(data) if data["confirm"] == true => "yes",
         Answer::Accept(_) => "no",
-        Answer::Decline => "declined",
+        Answer::Decline(_) => "declined",
         Answer::Cancel => "dismissed",
         Answer::Unavailable => "unavailable",
     }

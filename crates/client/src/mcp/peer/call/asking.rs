@@ -132,6 +132,9 @@ impl Conversation {
             return Err(PeerError::Gone(format!("the question {question:?} is not open (any more)")));
         };
         let open = &self.open[at];
+        if let (To::Input(_), Answer::Unavailable) = (&open.to, &answer) {
+            return Err(self.unanswered(at).await);
+        }
         match &open.to {
             To::Request(id) => {
                 let sent = self.connection.send(&reply(id, open.reply(&answer))).await;
@@ -157,6 +160,23 @@ impl Conversation {
         self.settle(at);
         self.keep();
         Ok(())
+    }
+
+    /// Ends the call over a question that nobody can answer. Where answers go with a call only results are taken, and
+    /// each of them would be something that a person said: so nothing is sent, and the question stands.
+    async fn unanswered(&mut self, at: usize) -> PeerError {
+        let asked = self.open[at].question().map(|question| question.text).unwrap_or_default();
+        if let Phase::Task(task) = &self.phase {
+            let params = json!({ "taskId": task.id });
+            if let Err(fail) = self.connection.request("tasks/cancel", params).await {
+                tracing::debug!(?fail, "{} could not be told to stop", self.connection.at);
+            }
+        }
+        PeerError::Unsupported(format!(
+            "{} waits for the answer to {asked:?}, and nobody is here who could give one: call it from where a person, \
+             or a model, can be asked",
+            self.connection.at
+        ))
     }
 
     /// Makes the call again when nothing is open any more.
