@@ -104,7 +104,7 @@ impl ProcessAgent {
         place: &mut Place,
         attempt: u32,
     ) -> Result<Ended, AgentError> {
-        let mut input = protocol::input(cx, &self.profile.name, self.spec.tell_caller);
+        let mut input = protocol::input(cx, cx.messages(), &self.profile.name, self.spec.tell_caller);
         input.insert("attempt".into(), attempt.into());
         program.tell(&input).await?;
         let mut talk = Talk::new(cx, program, place);

@@ -3,6 +3,7 @@
 mod access;
 mod examples;
 mod llm;
+mod redirects;
 mod tables;
 
 use std::{

@@ -221,7 +221,7 @@ impl Attempt<'_> {
             if live.is_none() || self.nth > 1 {
                 self.count_on(&mut from).await;
             }
-            turn::follow(self.there, &step, self.job, from, live).await
+            turn::follow(self.there, &step, self.job, from, live, Some(self.cx)).await
         };
         self.cx.step_unwaited(&self.named("follow"), follow).await
     }
