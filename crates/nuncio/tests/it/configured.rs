@@ -2,6 +2,7 @@
 
 mod access;
 mod examples;
+mod hostile_schema;
 mod llm;
 mod redirects;
 mod tables;

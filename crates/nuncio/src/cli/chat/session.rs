@@ -13,7 +13,7 @@ use nuncio_client::{
     mcp::LogLevel,
     peer::{Begin, Ended, PeerError},
 };
-use nuncio_engine::{State, event::Progress, question::Question, trace};
+use nuncio_engine::{State, event::Progress, question::Question, surface::check_foreign_cost, trace};
 use tokio::{
     signal::unix::Signal,
     sync::mpsc,
@@ -352,6 +352,10 @@ impl Session {
                 return false;
             }
         };
+        if let Some(Err(why)) = offer.input_schema.as_ref().map(check_foreign_cost) {
+            self.wrong(&format!("{} is not called: {why}", wanted.name));
+            return false;
+        }
         let given = match arguments::given(offer.input_schema.as_ref(), &wanted.rest) {
             Ok(given) => given,
             Err(why) => {
