@@ -8,6 +8,7 @@
 mod calls;
 mod digest;
 mod messages;
+mod report;
 
 use std::{
     collections::HashSet,
@@ -39,6 +40,7 @@ use crate::{
 
 pub use self::calls::Call;
 pub(crate) use self::calls::Unless;
+pub use self::report::FailureReport;
 pub use crate::run::Resting;
 
 /// A sleep that is longer than this gives the task back to the store, to be run again when it is over.
@@ -467,7 +469,8 @@ impl TaskContext {
                 match sampled {
                     Ok(text) => Ok(Some(text)),
                     Err(why) => {
-                        step.log(Level::Warning, format!("the server's model gave no text: {why}")).await?;
+                        step.report(Level::Warning, format!("the server's model gave no text: {why}"))
+                            .await?;
                         Ok(None)
                     }
                 }

@@ -101,7 +101,7 @@ impl HttpAgent {
             let key = format!("{}/message-{given}", step.idempotency_key());
             if let Err(error) = self.deliver(cx, step, &key, &body).await {
                 let line = format!("message {given} was not taken while the endpoint worked: {error}");
-                if let Err(error) = step.log(Level::Warning, line).await {
+                if let Err(error) = step.report(Level::Warning, line).await {
                     return error;
                 }
             }
@@ -130,7 +130,7 @@ impl HttpAgent {
             }
             let wait = wait.unwrap_or(backoff).min(LONGEST_BACKOFF);
             let again = format!("{why}; again in {wait:?} ({attempt} of {})", self.spec.retries);
-            step.log(Level::Warning, again).await?;
+            step.report(Level::Warning, again).await?;
             step.sleep(wait).await?;
             (attempt, backoff) = (attempt + 1, backoff.saturating_mul(2));
         }

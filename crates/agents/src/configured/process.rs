@@ -138,7 +138,7 @@ impl ProcessAgent {
             let line =
                 why.lines().next().unwrap_or_default().trim_end_matches("; the last lines of its stderr:");
             let remark = format!("{line}; it is started again ({attempt} of {})", self.spec.restarts);
-            cx.remark(Level::Warning, remark).await?;
+            cx.report(Level::Warning, remark).await?;
             tokio::select! {
                 () = cx.canceled() => return Err(AgentError::Canceled),
                 () = tokio::time::sleep(backoff) => {}

@@ -344,7 +344,7 @@ impl Following<'_> {
             Ok(()) => Ok(()),
             Err(error) => {
                 let line = format!("a message could not be passed on to the other side: {error}");
-                self.step.log(Level::Warning, line).await
+                self.step.report(Level::Warning, line).await
             }
         }
     }
@@ -410,6 +410,10 @@ impl Following<'_> {
 
     /// The answer was not taken over there: whoever gave it is told why, and asked again.
     fn ask_again(&mut self, question: Question, why: &str) -> Turn {
+        let why = match self.step.failure_report().is_open() {
+            true => why,
+            false => "it does not fit",
+        };
         let text = match question.text.split_once(REFUSED) {
             Some((text, _)) => format!("{text}{REFUSED}{why})"),
             None => format!("{}{REFUSED}{why})", question.text),
