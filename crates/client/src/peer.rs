@@ -169,6 +169,13 @@ pub enum Order {
         /// Where to say it.
         taken: oneshot::Sender<Result<(), PeerError>>,
     },
+    /// Sends a message to the work that goes on; says whether it was taken.
+    Message {
+        /// The message. Its id is the same whenever it is sent again.
+        message: Message,
+        /// Where to say it.
+        taken: oneshot::Sender<Result<(), PeerError>>,
+    },
     /// Stops the work; says when the peer has been told.
     Cancel {
         /// Where to say it.
@@ -296,6 +303,13 @@ impl Orders {
         let (taken, said) = oneshot::channel();
         let order = Order::Answer { question: question.into(), answer, taken };
         self.order(order, said).await
+    }
+
+    /// Sends a message to the work that goes on, where the protocol knows such a thing: A2A does, MCP does not. An
+    /// error says that it was not taken, or that this is not known.
+    pub async fn message(&self, message: Message) -> Result<(), PeerError> {
+        let (taken, said) = oneshot::channel();
+        self.order(Order::Message { message, taken }, said).await
     }
 
     /// As [`Call::cancel`].

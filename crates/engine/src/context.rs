@@ -7,6 +7,8 @@
 
 mod calls;
 mod digest;
+mod messages;
+mod report;
 
 use std::{
     collections::HashSet,
@@ -32,12 +34,13 @@ use crate::{
     redact::KnownSecrets,
     run::{Artifacts, Run, Wait},
     surface::Shape,
-    task::{Task, TaskId},
+    task::{self, Task, TaskId},
     trace::Trace,
 };
 
 pub use self::calls::Call;
 pub(crate) use self::calls::Unless;
+pub use self::report::FailureReport;
 pub use crate::run::Resting;
 
 /// A sleep that is longer than this gives the task back to the store, to be run again when it is over.
@@ -60,6 +63,8 @@ struct Line {
     emitted: Mark,
     /// What an earlier run had emitted here.
     before: Mark,
+    /// The last place at which an earlier run did something, once that was looked for.
+    last_before: Option<u32>,
     /// Artifacts that have their first chunk.
     begun: HashSet<String>,
     /// What was put and not waited for: durable with this ticket.
@@ -135,22 +140,18 @@ impl TaskContext {
         &self.run.messages
     }
 
+    /// The same up to the last answer: what is there when a run begins again after a restart, whatever was said since.
+    pub fn messages_until_answer(&self) -> &[Message] {
+        &self.run.messages[..self.run.messages_answered.min(self.run.messages.len())]
+    }
+
     /// Everything the caller has said by now, oldest first, without what answers a question. It may be more after a
     /// restart, so ask inside a [`TaskContext::step`].
     pub async fn heard(&self) -> Result<Vec<Message>, AgentError> {
         let engine = &self.run.engine;
         let opened = engine.find(&self.run.caller(), &self.run.origin.id.to_string()).await;
         let task = engine.fold(&opened.map_err(AgentError::failed)?).await.map_err(AgentError::failed)?;
-        let asks = |message: &Message| {
-            message.role == Role::Agent && message.data().is_some_and(|data| data.get("questionId").is_some())
-        };
-        // With its answer a question becomes history, and the answer is what was said right after it.
-        let mut asked = false;
-        let said = task.history.into_iter().filter(|message| {
-            let answers = std::mem::replace(&mut asked, asks(message));
-            message.role == Role::User && !answers
-        });
-        Ok(said.collect())
+        Ok(task::said_unasked(task.history))
     }
 
     /// Keeps these out of what is logged and of what is said about progress from here on, in this run.
@@ -468,7 +469,8 @@ impl TaskContext {
                 match sampled {
                     Ok(text) => Ok(Some(text)),
                     Err(why) => {
-                        step.log(Level::Warning, format!("the server's model gave no text: {why}")).await?;
+                        step.report(Level::Warning, format!("the server's model gave no text: {why}"))
+                            .await?;
                         Ok(None)
                     }
                 }

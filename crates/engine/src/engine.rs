@@ -149,6 +149,7 @@ impl Engine {
     /// Starts an engine: takes up what an earlier one left, and runs until [`Engine::stop`].
     pub async fn start(parts: Parts) -> Result<Self, Error> {
         let Parts { store, catalog, options, clock, check_webhook, tracer, sampler } = parts;
+        crate::surface::limit_foreign_cost(options.limits.schema_cost);
         let ended = Ended::new(options.ended_cache_bytes);
         let master_key = MasterKey::load(&*store, &*clock).await?;
         let usage = Ledger::new(options.usage.clone());

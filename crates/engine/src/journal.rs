@@ -33,6 +33,9 @@ pub(crate) enum Record {
     Answered { question: String, answer: Answer },
     /// It was taken back: there will be no answer.
     Withdrawn { question: String },
+    /// A message that came while the agent worked was given to it here: after so many emissions, or `within` the
+    /// barrier of this place. `number` counts the messages behind the one that made the task.
+    Received { at: String, number: u64, emitted: u64, within: bool },
     /// A sleep began.
     Slept { at: String, until: Timestamp },
     /// A called task ended like this. Kept whole: the called task may expire before its caller ends.
@@ -67,6 +70,14 @@ impl Record {
     }
 }
 
+/// Where a message was given to the agent.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Received {
+    pub(crate) at: String,
+    pub(crate) emitted: u64,
+    pub(crate) within: bool,
+}
+
 /// What a task's earlier runs did, by place.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
@@ -76,6 +87,7 @@ pub(crate) struct Replay {
     sleeps: HashMap<String, Timestamp>,
     calls: HashMap<String, (String, Result<Box<Task>, String>)>,
     left: HashMap<String, Mark>,
+    received: HashMap<u64, Received>,
     records: u64,
 }
 
@@ -103,6 +115,9 @@ impl Replay {
             Record::Called { at, agent, task } => drop(self.calls.insert(at, (agent, Ok(task)))),
             Record::Refused { at, agent, why } => drop(self.calls.insert(at, (agent, Err(why)))),
             Record::Left { scope, mark } => drop(self.left.insert(scope, mark)),
+            Record::Received { at, number, emitted, within } => {
+                self.received.insert(number, Received { at, emitted, within });
+            }
             Record::Heard { .. } => {}
         }
     }
@@ -115,6 +130,7 @@ impl Replay {
         self.sleeps.extend(other.sleeps);
         self.calls.extend(other.calls);
         self.left.extend(other.left);
+        self.received.extend(other.received);
         self.records = self.records.max(other.records);
     }
 
@@ -148,6 +164,24 @@ impl Replay {
     /// How much a branch had emitted when it ended, if it did.
     pub(crate) fn left(&self, scope: &str) -> Option<Mark> {
         self.left.get(scope).copied()
+    }
+
+    /// Where the message of that number was given to the agent, if it was.
+    pub(crate) fn received(&self, number: u64) -> Option<&Received> {
+        self.received.get(&number)
+    }
+
+    /// How many messages were given to a scope before a place of it.
+    pub(crate) fn received_before(&self, scope: &str, ordinal: u32) -> u64 {
+        let places = self.received.values().filter_map(|received| ordinal_in(scope, &received.at));
+        places.filter(|at| *at < ordinal).count() as u64
+    }
+
+    /// The last place of a scope at which anything is recorded; 0 where nothing is.
+    pub(crate) fn last_ordinal(&self, scope: &str) -> u32 {
+        let places = self.steps.keys().chain(self.asked.keys()).chain(self.sleeps.keys());
+        let places = places.chain(self.calls.keys()).filter_map(|at| ordinal_in(scope, at));
+        places.max().unwrap_or(0)
     }
 
     /// How a question ended, if it did.
@@ -190,6 +224,11 @@ impl Replay {
             None => Ok(()),
         }
     }
+}
+
+/// The ordinal of a place, if it is one of this scope.
+pub(crate) fn ordinal_in(scope: &str, at: &str) -> Option<u32> {
+    at.strip_prefix(scope)?.strip_prefix('#')?.parse().ok()
 }
 
 fn differs(at: &str, before: &str, now: &str) -> AgentError {
@@ -256,6 +295,7 @@ mod tests {
             Record::Refused { at: at(), agent: "helper".into(), why: "nobody is called so".into() },
             Record::Left { scope: "left/inner".into(), mark: Mark { n: 3, trail: 7 } },
             Record::Withdrawn { question: "q1".into() },
+            Record::Received { at: at(), number: 1, emitted: 5, within: true },
         ]
     }
 

@@ -23,13 +23,13 @@ use crate::{
     engine::{Inner as Engine, TreeUse},
     event::{Entry, Event, Status},
     head::{Head, Mark},
-    journal::{Record, Replay},
+    journal::{Received, Record, Replay, ordinal_in},
     question::{Answer, QuestionOutcome},
     redact::KnownSecrets,
     runner::Suspicion,
     store::JournalRecord,
     surface::Abilities,
-    task::{Origin, State, Task, TaskId, state_while_asking},
+    task::{self, Origin, State, Task, TaskId, state_while_asking},
 };
 
 /// How much may wait for a commit before an emitting agent has to.
@@ -43,6 +43,8 @@ pub(crate) struct Run {
     pub(crate) profile: Arc<Profile>,
     /// What the caller has said up to the start of this run, oldest first.
     pub(crate) messages: Vec<Message>,
+    /// How many of them were said when the last question was answered; one, where none was.
+    pub(crate) messages_answered: usize,
     pub(crate) depth: u32,
     /// The task at the top of the calls that led here; this one, where none did.
     pub(crate) root: TaskId,
@@ -61,6 +63,9 @@ pub(crate) struct Run {
     canceled: AtomicBool,
     /// Whether somebody else wrote to the task.
     stirred: AtomicBool,
+    /// Whether the agent receives messages while it works, and whether those have been read that came before it did.
+    receives: AtomicBool,
+    messages_read: AtomicBool,
     shared: Mutex<Shared>,
 }
 
@@ -92,6 +97,41 @@ struct Shared {
     calls: usize,
     /// A scope that did not emit all that it had emitted before.
     short: Option<String>,
+    /// What the caller has said beside answers, the message that made the task first.
+    received: Vec<Message>,
+}
+
+/// A place in a line of work, and how far the line has come there.
+#[derive(Clone)]
+pub(crate) struct Position {
+    pub(crate) scope: String,
+    pub(crate) ordinal: u32,
+    pub(crate) emitted: u64,
+    /// The barrier of this ordinal goes on, or has not been answered to the agent yet.
+    pub(crate) within: bool,
+    /// An earlier run came further.
+    pub(crate) replays: bool,
+}
+
+impl Position {
+    fn has_reached(&self, received: &Received) -> bool {
+        // A place of another scope is none that could be waited for.
+        let Some(ordinal) = ordinal_in(&self.scope, &received.at) else { return true };
+        match self.ordinal.cmp(&ordinal) {
+            std::cmp::Ordering::Less => false,
+            std::cmp::Ordering::Greater => true,
+            std::cmp::Ordering::Equal => {
+                received.within || (!self.within && self.emitted >= received.emitted)
+            }
+        }
+    }
+}
+
+/// A message that the agent is to be given.
+pub(crate) struct DueMessage {
+    pub(crate) message: Message,
+    /// Whether an earlier run was given it.
+    pub(crate) is_recorded: bool,
 }
 
 /// One line of work: the root, or a branch.
@@ -142,6 +182,7 @@ impl Run {
             origin: task.origin.clone(),
             profile,
             messages: task.history.iter().filter(|m| m.role == crate::content::Role::User).cloned().collect(),
+            messages_answered: task::count_until_answer(&task.history),
             depth: head.depth,
             root: head.root.unwrap_or(task.origin.id),
             called_by: head.called_by.clone(),
@@ -152,6 +193,11 @@ impl Run {
             hidden: OnceLock::new(),
             canceled: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
+            receives: AtomicBool::new(false),
+            // Where the caller has said nothing but what made the task, there is nothing to read.
+            messages_read: AtomicBool::new(
+                task.history.iter().filter(|m| m.role == crate::content::Role::User).count() < 2,
+            ),
             shared: Mutex::new(Shared {
                 replay,
                 head,
@@ -171,6 +217,7 @@ impl Run {
                 busy: 0,
                 calls: 0,
                 short: None,
+                received: vec![],
             }),
             engine,
         };
@@ -319,6 +366,25 @@ impl Run {
         }
     }
 
+    /// Has messages read from now on that come while the agent works, and those that came before.
+    pub(crate) fn receive_messages(&self) {
+        self.receives.store(true, Ordering::Release);
+        if !self.messages_read.load(Ordering::Acquire) {
+            self.stir();
+        }
+    }
+
+    /// The message of that number, if it is due at this position: where an earlier run was given it, or, beyond all
+    /// that earlier runs did, anywhere.
+    pub(crate) fn due_message(&self, number: u64, here: &Position) -> Option<DueMessage> {
+        self.lock().due_message(number, here)
+    }
+
+    /// Waits until the message of that number is due at this position.
+    pub(crate) async fn message_due(&self, number: u64, here: &Position) {
+        self.until(|shared| shared.due_message(number, here).map(|_| ())).await;
+    }
+
     /// Says that a line of work waits for somebody, or for a time, until the guard is dropped.
     pub(crate) fn wait_in<'a>(&'a self, scope: &'a str, wait: Wait) -> Waiting<'a> {
         if let Some(line) = self.lock().lines.get_mut(scope) {
@@ -457,6 +523,27 @@ impl Run {
         self.agent.notify_waiters();
     }
 
+    /// Whether messages are to be read now. `has_news`: others have written to the task.
+    pub(crate) fn wants_messages(&self, has_news: bool) -> bool {
+        if has_news {
+            // An agent that begins to receive later has them read then.
+            self.messages_read.store(false, Ordering::Release);
+        }
+        self.receives.load(Ordering::Acquire) && !self.messages_read.load(Ordering::Acquire)
+    }
+
+    /// Tells the run everything that the caller has said so far beside answers.
+    pub(crate) fn learn_messages(&self, messages: Vec<Message>) {
+        {
+            let mut shared = self.lock();
+            if messages.len() > shared.received.len() {
+                shared.received = messages;
+            }
+        }
+        self.messages_read.store(true, Ordering::Release);
+        self.agent.notify_waiters();
+    }
+
     /// Whether all questions that were put before this one are answered, as far as the run knows.
     pub(crate) fn is_oldest(&self, question: &str) -> bool {
         self.lock().open.first().is_some_and(|oldest| oldest == question)
@@ -591,6 +678,15 @@ impl Run {
 }
 
 impl Shared {
+    fn due_message(&self, number: u64, here: &Position) -> Option<DueMessage> {
+        let message = self.received.get(usize::try_from(number).ok()?)?;
+        let (is_due, is_recorded) = match self.replay.received(number) {
+            Some(received) => (here.has_reached(received), true),
+            None => (!here.replays, false),
+        };
+        is_due.then(|| DueMessage { message: message.clone(), is_recorded })
+    }
+
     fn has_room(&self) -> bool {
         self.entries.len() < BUFFER_ENTRIES && self.entry_bytes < BUFFER_BYTES
     }

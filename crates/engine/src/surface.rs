@@ -32,7 +32,8 @@ pub use self::{
     },
     shape::{
         Bounded, MAX_EXPLAINED, MAX_EXPLANATION, MAX_SCHEMA_BYTES, MAX_SCHEMA_COST, MAX_SCHEMA_DEPTH,
-        MAX_SUBSCHEMAS, Shape, ShapeError, VALIDATION_DEADLINE, is_cheap, validate_off_worker,
+        MAX_SUBSCHEMAS, Shape, ShapeError, VALIDATION_DEADLINE, check_foreign_cost, is_cheap,
+        limit_foreign_cost, validate_off_worker,
     },
     tools::{Block, Tool, ToolOutput, ToolProfile, tool},
 };

@@ -8,10 +8,39 @@ use uuid::Uuid;
 
 use crate::{
     clock::Timestamp,
-    content::{Artifact, Content, Message, Metadata, Part},
+    content::{Artifact, Content, Message, Metadata, Part, Role},
     event::{Answered, ArtifactChunk, Entry, Event, Progress, Withdrawn},
     question::{Ask, Question},
 };
+
+/// What the caller said beside answers, of a task's history, oldest first.
+pub(crate) fn said_unasked(history: Vec<Message>) -> Vec<Message> {
+    let mut asked = false;
+    let said = history.into_iter().filter(|message| {
+        let answers = std::mem::replace(&mut asked, asks(message));
+        message.role == Role::User && !answers
+    });
+    said.collect()
+}
+
+/// How many messages of the caller there are in a task's history up to its last answer; one, where there is none.
+pub(crate) fn count_until_answer(history: &[Message]) -> usize {
+    let (mut asked, mut said, mut until) = (false, 0, 1);
+    for message in history {
+        let answers = std::mem::replace(&mut asked, asks(message));
+        if message.role == Role::User {
+            said += 1;
+            until = if answers { said } else { until };
+        }
+    }
+    until
+}
+
+/// Whether a message of the history is a question. With its answer it becomes history, and the answer is what was said
+/// right after it.
+fn asks(message: &Message) -> bool {
+    message.role == Role::Agent && message.data().is_some_and(|data| data.get("questionId").is_some())
+}
 
 /// The identity of a task, the same in every protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

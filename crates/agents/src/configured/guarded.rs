@@ -1,5 +1,8 @@
 //! A configured agent without the secrets of its table: not on its card, not in how a task ends, not in why it cannot
 //! be reached. A program, an endpoint or a remote server may repeat whatever it was sent.
+//!
+//! Errors of what stands behind the agent are for callers of `home`; others read that it failed. What a program or a
+//! server says as the end of its work is no such error.
 
 use std::sync::Arc;
 
@@ -19,9 +22,6 @@ struct Guarded {
 
 /// The same agent, without the secrets of its table.
 pub(super) fn guard(made: Made, secrets: &KnownSecrets) -> Made {
-    if *secrets == KnownSecrets::default() {
-        return made;
-    }
     let secrets = Arc::new(secrets.clone());
     let living = made.living.map(|living| -> Arc<dyn Living> {
         Arc::new(GuardedLiving { living, secrets: Arc::clone(&secrets) })
@@ -37,9 +37,10 @@ impl Agent for Guarded {
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
         cx.hide(&self.secrets);
+        let report = cx.failure_report();
         match self.agent.run(cx).await {
             Ok(outcome) => Ok(clean_outcome(&self.secrets, outcome)),
-            Err(error) => Err(clean_error(&self.secrets, error)),
+            Err(error) => Err(report.error(clean_error(&self.secrets, error))),
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A request is a step. So one that was answered is not made again after a restart, and one that was cut by a crash
 //! is made again under the same `Idempotency-Key`. An endpoint that asks ends its answer with the question, and gets
-//! the next request with the answers so far.
+//! the next request with the answers so far. One that streams may take further messages of the caller: each is a POST
+//! request of its own, beside the stream.
 
 mod answer;
 
@@ -67,21 +68,59 @@ impl HttpAgent {
         Ok(Self { profile, spec: spec.clone(), headers: headers(table, spec)?, client })
     }
 
-    /// One request, made again as often as it may be; what the endpoint wants then.
+    /// One request, and what the endpoint wants then.
     async fn turn(
         &self,
         cx: &TaskContext,
         step: &StepContext,
         answers: &[Value],
     ) -> Result<Turn, AgentError> {
+        // Under one key goes one body: what was said since is no part of it.
+        let said = cx.messages_until_answer();
+        let mut input = protocol::input(cx, said, &self.profile.name, self.spec.tell_caller);
+        input.insert("answers".into(), answers.into());
+        let response = self.deliver(cx, step, &step.idempotency_key(), &input).await?;
+        let mut body = Body::new(response, self.spec.timeout, self.spec.max_answer_bytes);
+        body.turn(step, || cx.receive_messages(), self.pass_messages(cx, step)).await
+    }
+
+    /// Passes messages of the caller on, one request each. One that is not taken is a line of the log. It returns only
+    /// where the task cannot go on.
+    async fn pass_messages(&self, cx: &TaskContext, step: &StepContext) -> AgentError {
+        let mut given = 0;
+        loop {
+            cx.message_due(given).await;
+            let message = match cx.next_message(given) {
+                Ok(Some(message)) => message,
+                Ok(None) => continue,
+                Err(error) => return error,
+            };
+            given += 1;
+            let mut body = protocol::heading(cx, &self.profile.name, self.spec.tell_caller, "message");
+            body.extend(protocol::caller_message(&message, given));
+            let key = format!("{}/message-{given}", step.idempotency_key());
+            if let Err(error) = self.deliver(cx, step, &key, &body).await {
+                let line = format!("message {given} was not taken while the endpoint worked: {error}");
+                if let Err(error) = step.report(Level::Warning, line).await {
+                    return error;
+                }
+            }
+        }
+    }
+
+    /// One request, made again as often as it may be: its answer, if it was taken.
+    async fn deliver(
+        &self,
+        cx: &TaskContext,
+        step: &StepContext,
+        key: &str,
+        body: &Map<String, Value>,
+    ) -> Result<Response, AgentError> {
         let mut backoff = FIRST_BACKOFF;
         let mut attempt = 1;
         loop {
-            let (why, wait) = match self.request(cx, step, answers, attempt).await {
-                Ok(response) => {
-                    let mut body = Body::new(response, self.spec.timeout, self.spec.max_answer_bytes);
-                    return body.turn(step).await;
-                }
+            let (why, wait) = match self.request(cx, step, key, body, attempt).await {
+                Ok(response) => return Ok(response),
                 Err(Refused::Final(error)) => return Err(error),
                 Err(Refused::Passing(why, wait)) => (why, wait),
             };
@@ -91,7 +130,7 @@ impl HttpAgent {
             }
             let wait = wait.unwrap_or(backoff).min(LONGEST_BACKOFF);
             let again = format!("{why}; again in {wait:?} ({attempt} of {})", self.spec.retries);
-            step.log(Level::Warning, again).await?;
+            step.report(Level::Warning, again).await?;
             step.sleep(wait).await?;
             (attempt, backoff) = (attempt + 1, backoff.saturating_mul(2));
         }
@@ -102,20 +141,19 @@ impl HttpAgent {
         &self,
         cx: &TaskContext,
         step: &StepContext,
-        answers: &[Value],
+        key: &str,
+        body: &Map<String, Value>,
         attempt: u32,
     ) -> Result<Response, Refused> {
-        let mut input = protocol::input(cx, &self.profile.name, self.spec.tell_caller);
-        input.insert("answers".into(), answers.into());
         let request = self
             .client
             .post(self.spec.url.expose().clone())
             .headers(self.headers.clone())
-            .header("idempotency-key", step.idempotency_key())
+            .header("idempotency-key", key)
             .header("traceparent", cx.trace().header())
             // Not in the body: under one key goes one body, and an endpoint may refuse another.
             .header("nuncio-attempt", attempt)
-            .json(&input);
+            .json(body);
         let sent = tokio::select! {
             biased;
             () = step.canceled() => return Err(Refused::Final(AgentError::Canceled)),

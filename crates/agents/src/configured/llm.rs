@@ -157,7 +157,7 @@ impl LlmAgent {
     async fn begin(&self, cx: &TaskContext, step: &StepContext) -> Result<Begun, AgentError> {
         let (tools, missing) = toolbox::offered(cx.engine().catalog(), &self.spec, cx.can_ask());
         for why in missing {
-            step.log(Level::Warning, why).await?;
+            step.report(Level::Warning, why).await?;
         }
         Ok(Begun { tools, earlier: self.earlier(cx).await })
     }

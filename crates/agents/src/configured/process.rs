@@ -104,7 +104,7 @@ impl ProcessAgent {
         place: &mut Place,
         attempt: u32,
     ) -> Result<Ended, AgentError> {
-        let mut input = protocol::input(cx, &self.profile.name, self.spec.tell_caller);
+        let mut input = protocol::input(cx, cx.messages(), &self.profile.name, self.spec.tell_caller);
         input.insert("attempt".into(), attempt.into());
         program.tell(&input).await?;
         let mut talk = Talk::new(cx, program, place);
@@ -138,7 +138,7 @@ impl ProcessAgent {
             let line =
                 why.lines().next().unwrap_or_default().trim_end_matches("; the last lines of its stderr:");
             let remark = format!("{line}; it is started again ({attempt} of {})", self.spec.restarts);
-            cx.remark(Level::Warning, remark).await?;
+            cx.report(Level::Warning, remark).await?;
             tokio::select! {
                 () = cx.canceled() => return Err(AgentError::Canceled),
                 () = tokio::time::sleep(backoff) => {}

@@ -39,6 +39,8 @@ pub(super) enum Said {
     },
     /// A result, or a piece of one.
     Artifact(Piece),
+    /// It takes messages of the caller from now on, while it works.
+    Listen,
     /// A form for whoever called.
     Ask { text: String, schema: Option<Value> },
     /// A text for the caller's model.
@@ -124,6 +126,7 @@ impl Said {
             Self::Progress { .. } => "progress",
             Self::Log { .. } => "log",
             Self::Artifact(_) => "artifact",
+            Self::Listen => "listen",
             Self::Ask { .. } => "ask",
             Self::Sample { .. } => "sample",
             Self::Authorize { .. } => "authorize",
@@ -248,32 +251,55 @@ pub(super) enum Told<'a> {
     Awake,
     /// What the memory bank said.
     Memory(Value),
+    /// What the caller says while the work goes on.
+    Message(Map<String, Value>),
     /// The task is to end.
     Cancel,
 }
 
-/// What the other side begins with. `tell_caller`: whose task it is, too.
-pub(super) fn input(cx: &TaskContext, agent: &str, tell_caller: bool) -> Map<String, Value> {
+/// A message to a task at work, as the protocol has it. `number` counts them, from 1.
+pub(super) fn caller_message(message: &Message, number: u64) -> Map<String, Value> {
+    let mut out = Map::new();
+    out.insert("number".into(), number.into());
+    out.insert("text".into(), message.joined_text().into());
+    out.insert("data".into(), message.data().cloned().unwrap_or_default());
+    out.insert("parts".into(), message.parts.iter().map(part).collect());
+    out
+}
+
+/// What the other side begins with. `said`: what the caller has said so far. `tell_caller`: whose task it is, too.
+pub(super) fn input(
+    cx: &TaskContext,
+    said: &[Message],
+    agent: &str,
+    tell_caller: bool,
+) -> Map<String, Value> {
     let message = cx.input();
-    let said = cx.messages().iter().map(|message| {
+    let said = said.iter().map(|message| {
         let parts: Vec<Value> = message.parts.iter().map(part).collect();
         json!({ "role": message.role, "parts": parts })
     });
-    let mut input = Map::new();
-    input.insert("type".into(), "input".into());
-    input.insert("protocol".into(), PROTOCOL.into());
-    input.insert("agent".into(), agent.into());
-    input.insert("task".into(), cx.task_id().to_string().into());
-    input.insert("context".into(), cx.context_digest().into());
-    if tell_caller {
-        let caller = cx.caller();
-        input.insert("caller".into(), caller.owner().into());
-        input.insert("tenant".into(), caller.tenant().into());
-    }
+    let mut input = heading(cx, agent, tell_caller, "input");
     input.insert("text".into(), message.joined_text().into());
     input.insert("data".into(), message.data().cloned().unwrap_or_default());
     input.insert("messages".into(), said.collect());
     input
+}
+
+/// What every request begins with: what it is, and which task of which agent it belongs to.
+pub(super) fn heading(cx: &TaskContext, agent: &str, tell_caller: bool, word: &str) -> Map<String, Value> {
+    let mut heading = Map::new();
+    heading.insert("type".into(), word.into());
+    heading.insert("protocol".into(), PROTOCOL.into());
+    heading.insert("agent".into(), agent.into());
+    heading.insert("task".into(), cx.task_id().to_string().into());
+    heading.insert("context".into(), cx.context_digest().into());
+    if tell_caller {
+        let caller = cx.caller();
+        heading.insert("caller".into(), caller.owner().into());
+        heading.insert("tenant".into(), caller.tenant().into());
+    }
+    heading
 }
 
 /// A part as the protocol has it.

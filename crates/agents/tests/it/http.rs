@@ -324,6 +324,81 @@ async fn an_answer_has_a_longest_length_and_a_longest_silence() {
 }
 
 #[tokio::test]
+async fn an_endpoint_that_listens_gets_messages_beside_its_stream_and_again_after_a_restart() {
+    let (count, _) = tokio::sync::watch::channel(0);
+    let endpoint = Endpoint::start(move |_, got| {
+        if got.body["type"] == "message" {
+            count.send_modify(|count| *count += 1);
+            return StatusCode::NO_CONTENT.into_response();
+        }
+        let first = "{\"type\":\"listen\"}\n{\"type\":\"progress\",\"done\":1}\n";
+        let first = Ok::<_, std::io::Error>(Bytes::from(first));
+        let mut counted = count.subscribe();
+        let rest = futures_util::stream::once(async move {
+            // The first is not enough: the stream goes on until the server has been stopped and started again.
+            let _ = counted.wait_for(|count| *count == 2).await;
+            Ok(Bytes::from("{\"type\":\"done\",\"text\":\"shorter\"}\n"))
+        });
+        let body = futures_util::StreamExt::chain(futures_util::stream::iter([first]), rest);
+        ([("content-type", "application/x-ndjson")], Body::from_stream(body)).into_response()
+    })
+    .await;
+    let server = endpoint.serve(json!({})).await;
+    let task = server.submit(submit("endpoint", Part::text("go"))).await;
+    server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
+    server.tell(&task, "m-1", "shorter").await;
+    crate::server::until("the message is there", || endpoint.got().len() == 2).await;
+    let server = server.restart().await;
+    let task = server.settle(task).await;
+    assert_eq!(ending(&task), (State::Completed, "shorter".into(), vec![]));
+    let got = endpoint.got();
+    let messages: Vec<&Got> = got.iter().filter(|got| got.body["type"] == "message").collect();
+    let [first, second] = messages[..] else { panic!("the message, twice") };
+    let requests: Vec<&Got> = got.iter().filter(|got| got.body["type"] == "input").collect();
+    assert_eq!(requests[0].body, requests[1].body, "under one key goes one body");
+    assert_eq!(first.body, second.body);
+    assert_eq!(first.headers["idempotency-key"], second.headers["idempotency-key"]);
+    assert_eq!(first.body["task"], task.origin.id.to_string());
+    assert_eq!(first.body["text"], "shorter");
+    assert_eq!(first.body["number"], 1);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_listen_gets_no_message_and_one_that_refuses_it_goes_on() {
+    for listens in [false, true] {
+        let told = Arc::new(tokio::sync::Notify::new());
+        let go_on = Arc::clone(&told);
+        let endpoint = Endpoint::start(move |_, got| {
+            if got.body["type"] == "message" {
+                return (StatusCode::NOT_FOUND, "no such thing here").into_response();
+            }
+            let listen = if listens { "{\"type\":\"listen\"}\n" } else { "" };
+            let first = format!("{listen}{{\"type\":\"progress\",\"done\":1}}\n");
+            let first = Ok::<_, std::io::Error>(Bytes::from(first));
+            let told = Arc::clone(&go_on);
+            let rest = futures_util::stream::once(async move {
+                told.notified().await;
+                Ok(Bytes::from("{\"type\":\"done\"}\n"))
+            });
+            let body = futures_util::StreamExt::chain(futures_util::stream::iter([first]), rest);
+            ([("content-type", "application/x-ndjson")], Body::from_stream(body)).into_response()
+        })
+        .await;
+        let server = endpoint.serve(json!({})).await;
+        let task = server.submit(submit("endpoint", Part::text("go"))).await;
+        server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
+        server.tell(&task, "m-1", "shorter").await;
+        if listens {
+            let refused = |event: &Event| matches!(event, Event::Log(line) if line.text.contains("404"));
+            server.log_until(&task, refused).await;
+        }
+        told.notify_one();
+        assert_eq!(server.settle(task).await.state, State::Completed);
+        assert_eq!(endpoint.got().len(), if listens { 2 } else { 1 });
+    }
+}
+
+#[tokio::test]
 async fn a_cancel_lets_go_of_the_connection() {
     let (told, mut gone) = tokio::sync::mpsc::channel::<()>(1);
     let endpoint = Endpoint::start(move |_, _| {

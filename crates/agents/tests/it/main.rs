@@ -12,6 +12,7 @@ mod llm;
 mod long_running;
 mod process;
 mod program;
+mod redirects;
 mod remote;
 mod research;
 mod server;

@@ -461,3 +461,19 @@ async fn words_on_the_way_are_seen() {
     let seen = progress_of(&server, &task).await;
     assert_eq!(seen, [(1.0, "looking".to_owned()), (2.0, "found".to_owned())]);
 }
+
+#[tokio::test]
+async fn what_is_said_to_a_task_at_work_goes_over_and_under_one_id() {
+    let told = |text: &str| Act::Tell(Happened::Said(Message::text("w", nuncio_engine::Role::Agent, text)));
+    let script = vec![told("at it"), Act::Hold, ended(State::Completed, "done")];
+    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let server = server(&far).await;
+    let task = server.submit(submit("far", Part::text("go"))).await;
+    server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
+    server.tell(&task, "mine", "shorter").await;
+    crate::server::until("it went over", || far.asked()[0].messages.len() == 1).await;
+    let id = format!("nuncio-{}-1", task.origin.id);
+    assert_eq!(far.asked()[0].messages, [(id, "shorter".to_owned())]);
+    far.on.notify_one();
+    assert_eq!(server.settle(task).await.state, State::Completed);
+}

@@ -82,6 +82,18 @@ impl Server {
         within(self.engine.reply(&caller(), reply)).await
     }
 
+    /// Says something to a task that is at work.
+    pub(crate) async fn tell(&self, task: &Task, id: &str, text: &str) {
+        let reply = Reply {
+            task: task.origin.id.to_string(),
+            context: None,
+            message: Message::text(id, Role::User, text),
+            idempotency_key: None,
+            webhooks: vec![],
+        };
+        within(self.engine.reply(&caller(), reply)).await.unwrap();
+    }
+
     /// Answers a question and waits for what comes of it.
     pub(crate) async fn answer(&self, task: &Task, part: Part) -> Task {
         let task = self.try_answer(task, part).await.unwrap();

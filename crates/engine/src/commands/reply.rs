@@ -160,8 +160,10 @@ impl Inner {
         if self.decide(change, entries, &reply.task).await?.is_none() {
             return Ok(None);
         }
-        if let Some((question, answer)) = &answered {
-            self.tell_answer(row, question.clone(), answer.clone());
+        match &answered {
+            Some((question, answer)) => self.tell_answer(row, question.clone(), answer.clone()),
+            // An agent that receives messages while it works is given it now.
+            None => drop(self.local_run(row.id).map(|run| run.stir())),
         }
         let answered = answered.map(|(question, answer)| (opened.row, question, answer));
         Ok(Some((task, answered)))

@@ -87,6 +87,9 @@ pub struct Limits {
     pub cpu_percent: u32,
     /// Bytes of an id that a client chooses (task, context, message, key, webhook).
     pub id_bytes: usize,
+    /// What a tool's schema of another server may cost: the schemas that one value is held against, with references
+    /// multiplied out. One limit of the process.
+    pub schema_cost: u64,
 }
 
 impl Default for Options {
@@ -132,6 +135,7 @@ impl Default for Limits {
             running_per_root: 1_000,
             cpu_percent: 75,
             id_bytes: 256,
+            schema_cost: crate::surface::MAX_SCHEMA_COST,
         }
     }
 }

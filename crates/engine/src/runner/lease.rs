@@ -17,6 +17,7 @@ use crate::{
     journal::Replay,
     run::{Run, Work},
     store::{Change, Claimed, CommitError, Committed, Guard, RunChange, StoreError, TaskKey, TaskNo},
+    task,
 };
 
 /// A snapshot is not worth it below this.
@@ -227,15 +228,23 @@ impl Lease {
             let row = row.filter(|row| row.epoch == self.epoch && !row.state.is_terminal());
             let Some(row) = row else { return Ok(None) };
             // Read after the row, so that it holds all that the row's version stands for.
-            let replay = match row.version == self.version {
-                true => None,
-                false => Some(Replay::new(&self.engine.store.journal(self.task).await?)?),
+            let has_news = row.version != self.version;
+            let replay = match has_news {
+                false => None,
+                true => Some(Replay::new(&self.engine.store.journal(self.task).await?)?),
             };
-            Ok(Some((row, replay)))
+            let messages = match run.wants_messages(has_news) {
+                false => None,
+                true => match self.engine.store.open(&TaskKey::Id(run.origin.id)).await? {
+                    None => return Ok(None),
+                    Some(opened) => Some(task::said_unasked(self.engine.fold(&opened).await?.history)),
+                },
+            };
+            Ok(Some((row, replay, messages)))
         };
         self.behind = true;
         let read: Result<_, Error> = read.await;
-        let (row, replay) = match read {
+        let (row, replay, messages) = match read {
             Ok(Some(read)) => read,
             Ok(None) => return Err(Stop::Lost),
             Err(error) => {
@@ -247,6 +256,9 @@ impl Lease {
         };
         if let Some(replay) = replay {
             run.learn(replay);
+        }
+        if let Some(messages) = messages {
+            run.learn_messages(messages);
         }
         if row.cancel && !run.is_canceled() {
             run.cancel();

@@ -3,7 +3,11 @@
 //! A schema may come from somebody else's server, so it is bounded in what it may cost, and a `$ref` that
 //! leads anywhere else than into the schema itself is refused: nothing is ever fetched.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    fmt::Write,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -17,8 +21,12 @@ pub const MAX_SUBSCHEMAS: usize = 4096;
 /// How deep they may stand in each other.
 pub const MAX_SCHEMA_DEPTH: usize = 64;
 
-/// The most schemas that one value is held against, with references multiplied out.
+/// The most schemas that one value is held against, with references multiplied out, where the operator sets nothing
+/// else.
 pub const MAX_SCHEMA_COST: u64 = 100_000;
+
+/// What the operator set. One of the process: schemas are compiled where no engine is at hand.
+static FOREIGN_SCHEMA_COST: AtomicU64 = AtomicU64::new(MAX_SCHEMA_COST);
 
 /// Schemas that cost no more than this are applied where they are needed; dearer ones beside the workers.
 const CHEAP_SCHEMA_COST: u64 = 1_000;
@@ -60,12 +68,8 @@ impl Shape {
         }
         let mut count = 0;
         check(schema, 0, &mut count)?;
-        if cost(schema, MAX_SCHEMA_COST).is_none() {
-            return Err(ShapeError(format!(
-                "with its references multiplied out the schema is more than {MAX_SCHEMA_COST} schemas \
-                 (max_schema_cost)"
-            )));
-        }
+        // A lower limit is for schemas of others: the server's own agents start whatever it is.
+        check_cost(schema, FOREIGN_SCHEMA_COST.load(Ordering::Relaxed).max(MAX_SCHEMA_COST))?;
         let validator = jsonschema::validator_for(schema).map_err(|error| ShapeError(error.to_string()))?;
         Ok(Self { validator, mirrors: text.contains(HEADER) })
     }
@@ -107,6 +111,27 @@ impl Shape {
         let mut errors = self.validator.iter_errors(value);
         let found = errors.by_ref().take(max).map(|error| in_words(&error)).collect();
         (found, errors.count())
+    }
+}
+
+/// Sets what a schema of another server may cost: how many schemas one value is held against, with references
+/// multiplied out. The operator's `limits.schema-cost`.
+pub fn limit_foreign_cost(limit: u64) {
+    FOREIGN_SCHEMA_COST.store(limit, Ordering::Relaxed);
+}
+
+/// Refuses a schema of another server that would cost more than the operator allows.
+pub fn check_foreign_cost(schema: &Value) -> Result<(), ShapeError> {
+    check(schema, 0, &mut 0)?;
+    check_cost(schema, FOREIGN_SCHEMA_COST.load(Ordering::Relaxed))
+}
+
+fn check_cost(schema: &Value, limit: u64) -> Result<(), ShapeError> {
+    match cost(schema, limit) {
+        Some(_) => Ok(()),
+        None => Err(ShapeError(format!(
+            "with its references multiplied out the schema is more than {limit} schemas (limits.schema-cost)"
+        ))),
     }
 }
 
@@ -243,7 +268,7 @@ mod tests {
         let again = json!({ "$ref": "#/$defs/a" });
         refused(
             json!({ "$defs": { "a": { "allOf": [again, again] } }, "$ref": "#/$defs/a" }),
-            "max_schema_cost",
+            "limits.schema-cost",
         );
     }
 

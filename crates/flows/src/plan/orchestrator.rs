@@ -354,7 +354,15 @@ async fn ask_model(
                 Ok(match model {
                     Ok(model) => model.complete(None, &prompt, MODEL_TOKENS).await.map_err(|e| e.to_string()),
                     Err(why) => Err(why),
-                })
+                }
+                // What a provider says of its failure is for the operator.
+                .map_err(|why| match cx.failure_report().is_open() {
+                    true => why,
+                    false => {
+                        tracing::warn!(task = %cx.task_id(), model = name, why, "a model gave no text");
+                        "the model gave no text".to_owned()
+                    }
+                }))
             })
             .await?;
         return Ok(said.map(|text| (text, name)));

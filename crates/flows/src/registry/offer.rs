@@ -150,8 +150,13 @@ fn add_probe(registry: &Arc<Registry>, engine: &Engine, surface: &Surface) -> Re
 /// What a caller sees of them.
 fn seen_by(caller: &Caller, all: impl IntoIterator<Item = Known>) -> Vec<Known> {
     let seen = |mut known: Known| {
-        if known.place != Place::Local && caller.tenant() != HOME_TENANT {
-            (known.url, known.last_error, known.card, known.server_info) = (None, None, None, None);
+        if caller.tenant() == HOME_TENANT {
+            return known;
+        }
+        // Also of an agent here that stands for something elsewhere: it names addresses, paths and programs.
+        known.last_error = None;
+        if known.place != Place::Local {
+            (known.url, known.card, known.server_info) = (None, None, None);
         }
         known
     };

@@ -205,6 +205,7 @@ impl Flags {
             watched: BTreeSet::new(),
             asking: None,
             put_off: BTreeSet::new(),
+            unshown: BTreeSet::new(),
             failed: false,
             resumes: !is_one,
             tasks: vec![],

@@ -200,6 +200,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("limits.running-per-root", whole, "Of those, how many are at work on one node at once", engine.limits.running_per_root),
     field!("limits.cpu-percent", whole, "How much of the processors tenants use together while several are active: one that uses more than its fair part of it waits; 0: as much as there is", engine.limits.cpu_percent),
     field!("limits.id-bytes", whole, "Bytes of an id that a client chooses", engine.limits.id_bytes),
+    field!("limits.schema-cost", whole, "Schemas that one value is held against for a tool of another MCP server, with references multiplied out; a tool above it is not called", engine.limits.schema_cost),
 
     field!("http.max-body-bytes", whole, "Bytes of a request's body", server.limits.max_body_bytes),
     field!("http.max-json-depth", whole, "Levels of nesting in a request's JSON", server.limits.max_json_depth),

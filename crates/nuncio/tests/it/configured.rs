@@ -2,8 +2,10 @@
 
 mod access;
 mod examples;
+mod hostile_schema;
 mod llm;
 mod quarantine;
+mod redirects;
 mod tables;
 
 use std::{

@@ -1,5 +1,6 @@
 //! Tokens, JWTs, the audit and what is kept out of logs: with the real binary, and with a clock of the test's own.
 
+mod bridges;
 mod cluster;
 mod files;
 pub(crate) mod issuer;

@@ -3,7 +3,7 @@
 //! The length is capped, and so is the time, of the whole or of the next piece of a stream. A stream that ends
 //! without an end was cut, whatever it has brought.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
 use http::header;
@@ -54,15 +54,23 @@ impl Body {
         Self { response, timeout, max, read: 0 }
     }
 
-    /// Reads it, passes on what it says, and returns what the endpoint wants at the end of it.
-    pub(super) async fn turn(&mut self, step: &StepContext) -> Result<Turn, AgentError> {
+    /// Reads it, passes on what it says, and returns what the endpoint wants at the end of it. `messages` is polled
+    /// from the moment at which a stream takes messages of the caller, which is told to `listens`.
+    pub(super) async fn turn(
+        &mut self,
+        step: &StepContext,
+        listens: impl Fn(),
+        messages: impl Future<Output = AgentError>,
+    ) -> Result<Turn, AgentError> {
         let kind = media_type(&self.response);
         match kind.as_str() {
-            "text/event-stream" => self.stream(step, Framing::Events(Parser::new(self.max))).await,
+            "text/event-stream" => {
+                self.stream(step, Framing::Events(Parser::new(self.max)), listens, messages).await
+            }
             "application/x-ndjson"
             | "application/ndjson"
             | "application/jsonl"
-            | "application/x-jsonlines" => self.stream(step, Framing::Lines(vec![])).await,
+            | "application/x-jsonlines" => self.stream(step, Framing::Lines(vec![]), listens, messages).await,
             _ => {
                 let body = self.whole(step).await?;
                 if kind == "application/json" || kind.ends_with("+json") {
@@ -115,12 +123,29 @@ impl Body {
         Ok(piece)
     }
 
-    async fn stream(&mut self, step: &StepContext, mut framing: Framing) -> Result<Turn, AgentError> {
-        let mut written = vec![];
+    async fn stream(
+        &mut self,
+        step: &StepContext,
+        mut framing: Framing,
+        listens: impl Fn(),
+        messages: impl Future<Output = AgentError>,
+    ) -> Result<Turn, AgentError> {
+        let (mut written, mut is_listening) = (vec![], false);
+        let mut messages = std::pin::pin!(messages);
         loop {
-            let piece = self.piece(step).await?;
+            // Beside each other: an endpoint may read its stream's own messages only after a while, or never.
+            let piece = tokio::select! {
+                biased;
+                error = &mut messages, if is_listening => return Err(error),
+                piece = self.piece(step) => piece?,
+            };
             for message in framing.messages(piece.as_deref())? {
                 let said = read_message(&message)?;
+                if said == Said::Listen {
+                    is_listening = true;
+                    listens();
+                    continue;
+                }
                 let said = Voice::Step(step).pass_on(said, &mut written).await?;
                 if let Some(said) = said {
                     return end(said, step).await;
@@ -186,7 +211,7 @@ async fn end(said: Said, step: &StepContext) -> Result<Turn, AgentError> {
         Said::Authorize { text, url } => Turn::Authorize { text, url },
         other => {
             return Err(AgentError::failed(format!(
-                "{:?} is not for endpoints: they say progress, log, artifact, ask, sample, authorize, done, failed \
+                "{:?} is not for endpoints: they say progress, log, artifact, listen, ask, sample, authorize, done, failed \
                  and rejected",
                 other.word()
             )));

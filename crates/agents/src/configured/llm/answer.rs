@@ -82,7 +82,7 @@ impl LlmAgent {
                 }
                 Happening::Again { why, wait } => {
                     let seconds = wait.as_secs_f64();
-                    step.log(Level::Warning, format!("{why}; asked again in {seconds:.1} s")).await?;
+                    step.report(Level::Warning, format!("{why}; asked again in {seconds:.1} s")).await?;
                     begun = false;
                 }
                 Happening::Said(said) => {

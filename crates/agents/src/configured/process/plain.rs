@@ -40,10 +40,10 @@ pub(super) async fn run(
             }
         }
     });
-    Ok(match went.await? {
-        Went::Well => Outcome::done(),
-        Went::Wrong(why) => Outcome::Failed(why),
-    })
+    match went.await? {
+        Went::Well => Ok(Outcome::done()),
+        Went::Wrong(why) => Err(AgentError::Failed(why)),
+    }
 }
 
 /// How it went, and whether it was killed before it had printed anything.

@@ -93,6 +93,11 @@ impl Program {
         Ok(())
     }
 
+    /// What says when it has read enough to be told more.
+    pub(super) fn room(&self) -> Room {
+        Room(self.input.clone())
+    }
+
     /// Gives it bytes to read.
     pub(super) async fn write(&self, bytes: Vec<u8>) {
         if let Some(input) = &self.input {
@@ -194,6 +199,21 @@ impl Program {
         tokio::spawn(async move {
             let _ = tokio::time::timeout(grace, self.child.wait()).await;
         });
+    }
+}
+
+/// Room for a line that a program is told.
+pub(super) struct Room(Option<mpsc::Sender<Vec<u8>>>);
+
+impl Room {
+    /// Waits for it; for ever, where the program has closed its input.
+    pub(super) async fn wait(&self) {
+        if let Some(input) = &self.0
+            && input.reserve().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a program prints beside its words: lines for the task's log, and the last of them for the error.
+//! What a program prints beside its words: lines for the task's log, and the last of them for the error. Callers of
+//! other tenants than `home` see neither; the server's log has both.
 //!
 //! A program may print more than anybody reads, so that lines are capped in length, number and rate. What is left
 //! out is counted, and said.
@@ -72,7 +73,7 @@ impl Stderr {
         let engine = cx.engine();
         let mut lines = self.lines.lock().await;
         while let Ok(line) = lines.try_recv() {
-            cx.remark(Level::Info, engine.redactor().text(&line)).await?;
+            cx.report(Level::Info, engine.redactor().text(&line)).await?;
         }
         Ok(())
     }
@@ -81,7 +82,7 @@ impl Stderr {
         let engine = cx.engine();
         let mut lines = self.lines.lock().await;
         while let Some(line) = lines.recv().await {
-            cx.remark(Level::Info, engine.redactor().text(&line)).await?;
+            cx.report(Level::Info, engine.redactor().text(&line)).await?;
         }
         Ok(())
     }

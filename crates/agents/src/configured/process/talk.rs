@@ -4,15 +4,15 @@
 //! run again, a question that is answered is not put again. So a program that was started again from the top comes
 //! to where it was.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
-use nuncio_engine::{AgentError, Outcome, StepContext, TaskContext};
+use nuncio_engine::{AgentError, Message, Outcome, StepContext, TaskContext};
 use serde_json::{Value, json};
 
 use super::{
     super::protocol::{self, Said, Told, Voice},
     places::Place,
-    program::{Program, describe},
+    program::{Program, Room, describe},
 };
 
 /// How a conversation ended.
@@ -33,6 +33,9 @@ pub(super) struct Talk<'a> {
     pub(super) program: &'a mut Program,
     place: &'a mut Place,
     written: Vec<String>,
+    /// Whether it takes messages of the caller while it works, and how many it was given.
+    listens: bool,
+    given: u64,
 }
 
 /// What comes next.
@@ -43,7 +46,7 @@ enum Next {
 
 impl<'a> Talk<'a> {
     pub(super) fn new(cx: &'a TaskContext, program: &'a mut Program, place: &'a mut Place) -> Self {
-        Self { cx, program, place, written: vec![] }
+        Self { cx, program, place, written: vec![], listens: false, given: 0 }
     }
 
     /// Listens and answers until it is over.
@@ -66,16 +69,68 @@ impl<'a> Talk<'a> {
         }
     }
 
+    /// The next thing that it says. Meanwhile it is given what the caller says.
     async fn next(&mut self) -> Result<Next, AgentError> {
-        let said = tokio::select! {
-            biased;
-            () = self.cx.canceled() => return Ok(Next::Ended(Ended::Canceled)),
-            said = self.program.said() => said?,
+        let said = loop {
+            let room = self.program.room();
+            tokio::select! {
+                biased;
+                () = self.cx.canceled() => return Ok(Next::Ended(Ended::Canceled)),
+                () = message_due(self.cx, &room, self.given), if self.listens => self.give_message().await?,
+                said = self.program.said() => match said? {
+                    Some(Said::Listen) => {
+                        self.listens = true;
+                        self.cx.receive_messages();
+                    }
+                    said => break said,
+                },
+            }
         };
         match said {
             Some(said) => Ok(Next::Said(said)),
             None => self.silence().await.map(Next::Ended),
         }
+    }
+
+    /// Gives it the next message of the caller, if one is due.
+    async fn give_message(&mut self) -> Result<(), AgentError> {
+        match self.cx.next_message(self.given)? {
+            Some(message) => self.tell_message(&message).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn tell_message(&mut self, message: &Message) -> Result<(), AgentError> {
+        self.given += 1;
+        self.program.tell(&Told::Message(protocol::caller_message(message, self.given))).await
+    }
+
+    /// Gives it what came within the step, the call or the sleep that it is about to be told the end of.
+    async fn give_messages_within(&mut self) -> Result<(), AgentError> {
+        while self.listens
+            && let Some(message) = self.cx.next_message_within(self.given)?
+        {
+            self.tell_message(&message).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something that is done for the program. Meanwhile it is given what the caller says.
+    async fn meanwhile<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, AgentError>>,
+    ) -> Result<T, AgentError> {
+        let mut work = std::pin::pin!(work);
+        let result = loop {
+            let room = self.program.room();
+            tokio::select! {
+                biased;
+                result = &mut work => break result?,
+                () = message_due(self.cx, &room, self.given), if self.listens => self.give_message().await?,
+            }
+        };
+        self.give_messages_within().await?;
+        Ok(result)
     }
 
     /// What it means that the program prints no more.
@@ -108,14 +163,14 @@ impl<'a> Talk<'a> {
             Said::Call { agent, text, data } => {
                 // Whoever is called may be this very agent, and need the place.
                 self.place.give_back();
-                let task = cx.call(&agent, protocol::message(text, data)).await?;
+                let task = self.meanwhile(cx.call(&agent, protocol::message(text, data))).await?;
                 self.place.take(cx).await?;
                 self.program.tell(&Told::Called(protocol::called(&task))).await?;
             }
             Said::Sleep { seconds } => {
                 let length = Duration::try_from_secs_f64(seconds)
                     .map_err(|error| AgentError::Misuse(format!("sleep: {seconds} seconds: {error}")))?;
-                cx.sleep(length).await?;
+                self.meanwhile(cx.sleep(length)).await?;
                 self.program.tell(&Told::Awake).await?;
             }
             Said::MemoryGet { .. } | Said::MemoryStore { .. } | Said::MemoryDelete { .. } => {
@@ -178,6 +233,9 @@ impl<'a> Talk<'a> {
             .await;
         if ended.is_some() {
             return Ok(ended);
+        }
+        if !ran {
+            self.give_messages_within().await?;
         }
         match result {
             // It knows what it said itself.
@@ -242,6 +300,12 @@ impl<'a> Talk<'a> {
         self.program.kill();
         Outcome::Canceled(None)
     }
+}
+
+/// Waits for a message of the caller that the program is to be given now, and for room to tell it.
+async fn message_due(cx: &TaskContext, room: &Room, given: u64) {
+    cx.message_due(given).await;
+    room.wait().await;
 }
 
 fn unexpected(said: &Said, why: &str) -> AgentError {

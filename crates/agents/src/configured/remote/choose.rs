@@ -237,6 +237,9 @@ fn call(tool: &Offer, arguments: Map<String, Value>) -> Choice {
 /// Holds arguments against the tool's schema: a call, the question for what is missing, or what is wrong.
 fn checked(tool: &Offer, arguments: Map<String, Value>) -> Choice {
     let Some(schema) = &tool.input_schema else { return call(tool, arguments) };
+    if let Err(why) = surface::check_foreign_cost(schema) {
+        return Choice::No(format!("the tool {:?} is not called: {why}", tool.name));
+    }
     let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let missing: Vec<&str> = required.filter(|name| !arguments.contains_key(*name)).collect();
     if !missing.is_empty() {

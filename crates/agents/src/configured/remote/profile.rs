@@ -1,7 +1,10 @@
 //! How an agent presents itself that stands for somebody elsewhere: by the table's words first, then by theirs.
 
 use nuncio_client::peer::Offer;
-use nuncio_engine::{Profile, Skill, surface::Shape};
+use nuncio_engine::{
+    Profile, Skill,
+    surface::{self, Shape},
+};
 use serde_json::{Value, json};
 
 use super::AgentSpec;
@@ -42,7 +45,7 @@ pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[Offer]>) ->
 
 /// Whether a schema of the other side can be used here: one that is too dear would keep the agent out of the catalog.
 fn is_usable(schema: &Value) -> bool {
-    schema.is_object() && Shape::compile(schema).is_ok()
+    schema.is_object() && surface::check_foreign_cost(schema).is_ok() && Shape::compile(schema).is_ok()
 }
 
 /// The names of what is offered.
@@ -60,8 +63,10 @@ fn tool(offer: &Offer) -> Skill {
 fn choice(offers: &[Offer]) -> Value {
     let of = |offer: &Offer| {
         let any = json!({ "type": "object" });
-        let own =
-            offer.input_schema.clone().filter(|schema| schema["type"] == "object" && stands_alone(schema));
+        let is_own = |schema: &Value| {
+            schema["type"] == "object" && stands_alone(schema) && surface::check_foreign_cost(schema).is_ok()
+        };
+        let own = offer.input_schema.clone().filter(is_own);
         json!({ "properties": { "tool": { "const": offer.name }, "arguments": own.unwrap_or(any) } })
     };
     json!({

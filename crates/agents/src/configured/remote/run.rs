@@ -51,12 +51,12 @@ async fn work(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
             End::Outcome(outcome) => return Ok(outcome),
             End::Lost { why, again: true } => lost = why,
             End::Lost { why, again: false } => {
-                return Ok(Outcome::failed(format!("the call was lost and is not made again: {why}")));
+                return Err(AgentError::failed(format!("the call was lost and is not made again: {why}")));
             }
         }
         given.begin_again();
     }
-    Ok(Outcome::failed(format!("the call was lost {MOST_CALLS} times: {lost}")))
+    Err(AgentError::failed(format!("the call was lost {MOST_CALLS} times: {lost}")))
 }
 
 /// The message as it came, under a name that is the same whenever this call is begun.
@@ -103,7 +103,10 @@ impl Attempt<'_> {
             Begun::Live { handle, idempotent } => (handle, idempotent, None),
             Begun::Over { turn, idempotent } => (None, idempotent, Some(turn)),
             Begun::Lost { why, idempotent } => return Ok(self.lost(why, idempotent)),
-            Begun::Refused(why) => return Ok(End::Outcome(Outcome::rejected(why))),
+            Begun::Refused(why) => {
+                let why = self.cx.failure_report().refusal(why);
+                return Ok(End::Outcome(Outcome::rejected(why)));
+            }
             Begun::Away(why) => return Err(AgentError::Unreachable(why)),
         };
         let (mut open, mut said, mut answer) = (vec![], 0, None);
@@ -116,7 +119,7 @@ impl Attempt<'_> {
             match turn {
                 Turn::Ended { state, message } => return Ok(End::Outcome(outcome(state, message))),
                 Turn::Lost(why) => return Ok(self.lost(why, idempotent)),
-                Turn::Failed(why) => return Ok(End::Outcome(Outcome::failed(why))),
+                Turn::Failed(why) => return Err(AgentError::Failed(why)),
                 Turn::Asks { question, handle: kept, open: left, said: words } => {
                     (handle, open, said) = (kept, left, words);
                     let outcome = match given.before(&question) {
@@ -221,7 +224,7 @@ impl Attempt<'_> {
             if live.is_none() || self.nth > 1 {
                 self.count_on(&mut from).await;
             }
-            turn::follow(self.there, &step, self.job, from, live).await
+            turn::follow(self.there, &step, self.job, from, live, Some(self.cx)).await
         };
         self.cx.step_unwaited(&self.named("follow"), follow).await
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use nuncio_client::peer::{Begin, Ended, Handle, Happened, Offer, PeerError};
 use nuncio_engine::{
-    AgentError, Answer, Level, Message, StepContext, event::ArtifactChunk, question::Question, task::State,
+    AgentError, Answer, Level, Message, StepContext, TaskContext, event::ArtifactChunk, question::Question,
+    task::State,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -135,7 +136,7 @@ pub(super) async fn begin(
                     return Ok((Begun::Live { handle, idempotent }, Some(live)));
                 }
                 let from = From::start(handle);
-                let turn = follow(there, step, job, from, &mut Some(live)).await?;
+                let turn = follow(there, step, job, from, &mut Some(live), None).await?;
                 return Ok((Begun::Over { turn, idempotent }, None));
             }
             Err(error) => error,
@@ -197,9 +198,17 @@ pub(super) async fn follow(
     job: &Job,
     from: From,
     live: &mut Option<Live>,
+    cx: Option<&TaskContext>,
 ) -> Result<Turn, AgentError> {
+    // Tools of MCP take no message while they work.
+    let cx = cx.filter(|_| !there.has_tools());
+    if let Some(cx) = cx {
+        cx.receive_messages();
+    }
     let mut turn = Following {
         there,
+        cx,
+        passed: cx.map_or(0, TaskContext::messages_before),
         step,
         job,
         handle: from.handle,
@@ -247,6 +256,9 @@ pub(super) async fn follow(
 /// A turn that goes on.
 struct Following<'a> {
     there: &'a There,
+    /// Whose messages go over that come here meanwhile, and how many went.
+    cx: Option<&'a TaskContext>,
+    passed: u64,
     step: &'a StepContext,
     job: &'a Job,
     handle: Option<Handle>,
@@ -300,6 +312,10 @@ impl Following<'_> {
                         Ok(happened) => happened,
                         Err(error) => return Ok(Err(error)),
                     },
+                    () = message_due(self.cx, self.passed), if !self.told => {
+                        self.pass_message(live).await?;
+                        continue;
+                    }
                     () = self.step.canceled(), if !self.told => {
                         self.told = true;
                         if let Err(error) = live.call.cancel().await {
@@ -312,6 +328,23 @@ impl Following<'_> {
             };
             if let Some(turn) = self.take(live, happened).await? {
                 return Ok(turn);
+            }
+        }
+    }
+
+    /// Sends a message over that came here meanwhile. In a turn that is done again it is sent again, under the same id.
+    async fn pass_message(&mut self, live: &Live) -> Result<(), AgentError> {
+        let Some(cx) = self.cx else { return Ok(()) };
+        let Some(mut message) = cx.next_message(self.passed)? else { return Ok(()) };
+        self.passed += 1;
+        message.id = format!("nuncio-{}-{}", cx.task_id(), self.passed);
+        // They name tasks of this server.
+        message.reference_task_ids = vec![];
+        match live.call.orders().message(message).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let line = format!("a message could not be passed on to the other side: {error}");
+                self.step.report(Level::Warning, line).await
             }
         }
     }
@@ -377,6 +410,10 @@ impl Following<'_> {
 
     /// The answer was not taken over there: whoever gave it is told why, and asked again.
     fn ask_again(&mut self, question: Question, why: &str) -> Turn {
+        let why = match self.step.failure_report().is_open() {
+            true => why,
+            false => "it does not fit",
+        };
         let text = match question.text.split_once(REFUSED) {
             Some((text, _)) => format!("{text}{REFUSED}{why})"),
             None => format!("{}{REFUSED}{why})", question.text),
@@ -395,6 +432,14 @@ impl Following<'_> {
         }
         self.said += 1;
         self.step.progress(f64::from(self.said), None, text).await
+    }
+}
+
+/// Waits for a message that is to go over; for ever, where none does.
+async fn message_due(cx: Option<&TaskContext>, passed: u64) {
+    match cx {
+        Some(cx) => cx.message_due(passed).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Asked {
     pub(crate) begin: Option<Begin>,
     pub(crate) answers: Vec<(String, Answer)>,
     pub(crate) canceled: bool,
+    /// What was said to them while they worked, by id and text.
+    pub(crate) messages: Vec<(String, String)>,
     script: Vec<Act>,
     /// Where something was done that is done once.
     passed: Vec<usize>,
@@ -257,9 +259,17 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
             Act::Hold => {
                 let canceled = async {
                     while let Some(order) = side.orders.recv().await {
-                        if let Order::Cancel { told } = order {
-                            let _ = told.send(Ok(()));
-                            return;
+                        match order {
+                            Order::Cancel { told } => {
+                                let _ = told.send(Ok(()));
+                                return;
+                            }
+                            Order::Message { message, taken } => {
+                                let said = (message.id.clone(), message.joined_text());
+                                far.asked.lock().unwrap()[task].messages.push(said);
+                                let _ = taken.send(Ok(()));
+                            }
+                            Order::Answer { .. } => {}
                         }
                     }
                     std::future::pending::<()>().await;
@@ -298,6 +308,9 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
                     Some(Order::Answer { question, answer, taken }) => {
                         far.asked.lock().unwrap()[task].answers.push((question, answer));
                         let _ = taken.send(Ok(()));
+                    }
+                    Some(Order::Message { taken, .. }) => {
+                        let _ = taken.send(Err(PeerError::Gone("this waits for an answer".into())));
                     }
                     Some(Order::Cancel { told }) => {
                         let _ = told.send(Ok(()));

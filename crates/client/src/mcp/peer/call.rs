@@ -462,6 +462,11 @@ impl Conversation {
                 let _ = taken.send(answered);
                 if go_on { self.all_answered().await.map(|()| None) } else { Ok(None) }
             }
+            Order::Message { taken, .. } => {
+                let why = "MCP knows no message to a call that goes on".to_owned();
+                let _ = taken.send(Err(PeerError::Refused(why)));
+                Ok(None)
+            }
             Order::Cancel { told } => match self.cancel().await {
                 Ok(ended) => {
                     let _ = told.send(Ok(()));
@@ -549,7 +554,7 @@ impl Conversation {
                 Some(order) = orders.recv() => {
                     let over = PeerError::Gone("the call is over".into());
                     let _ = match order {
-                        Order::Answer { taken, .. } => taken.send(Err(over)),
+                        Order::Answer { taken, .. } | Order::Message { taken, .. } => taken.send(Err(over)),
                         Order::Cancel { told } => told.send(Err(over)),
                     };
                 }

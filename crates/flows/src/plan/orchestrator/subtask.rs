@@ -207,7 +207,11 @@ impl<'a, 'r> Subtask<'a, 'r> {
         self.branch
             .step_unwaited("pick", async |_| {
                 let (roster, at) = (Roster::of(&engine), engine.clock().now());
-                Ok(pick::pick(self.task, tried, skills, &roster, &core.registry, at))
+                let mut picked = pick::pick(self.task, tried, skills, &roster, &core.registry, at);
+                for passed in &mut picked.passed_over {
+                    passed.why = self.shown(std::mem::take(&mut passed.why));
+                }
+                Ok(picked)
             })
             .await
     }
@@ -276,7 +280,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
             if let Some(why) = registry.given_up(agent)
                 && self.has_another(agent, tried, &why)
             {
-                break why;
+                break self.shown(why);
             }
             if news.changed().await.is_err() {
                 return std::future::pending().await;
@@ -327,12 +331,20 @@ impl<'a, 'r> Subtask<'a, 'r> {
                 let down = match failure.kind {
                     Kind::Unreachable => Some(failure.why.clone()),
                     _ if engine.catalog().get(agent).is_err() => Some("it is gone".to_owned()),
-                    _ => core.registry.look(agent).await,
+                    _ => core.registry.look(agent).await.map(|why| self.shown(why)),
                 };
                 Ok(Looked { down })
             })
             .await?;
         Ok(looked.down)
+    }
+
+    /// Why an agent is down, as the caller may read it: the registry knows it from everybody's calls and its own probes.
+    fn shown(&self, why: String) -> String {
+        match self.running.cx.failure_report().is_open() {
+            true => why,
+            false => "it cannot be reached".into(),
+        }
     }
 
     /// Waits for another try, if there is to be one.

@@ -91,6 +91,14 @@ impl Session {
         self.asking.as_ref().is_some_and(|asking| !is_open(asking))
     }
 
+    /// Takes what was typed for something that needs no answer any more.
+    fn discard(&mut self, line: &str) -> Filled {
+        if !line.trim().is_empty() && self.screen.is_terminal() {
+            self.remark("not sent: what it was typed for needs no answer any more");
+        }
+        Filled::Left
+    }
+
     /// A form. One that wants a yes and nothing else that is needed is asked as one.
     async fn ask_form(
         &mut self,
@@ -148,7 +156,7 @@ impl Session {
         loop {
             let prompt = format!("{about}[y, n, d for details, !c]: ");
             match self.read(Wanted { prompt, ..Wanted::default() }).await {
-                Typed::Line(_) if self.is_settled() => return Filled::Left,
+                Typed::Line(line) if self.is_settled() => return self.discard(&line),
                 Typed::Line(line) if declined(&line).is_some() => {
                     return Filled::Declined(declined(&line).flatten());
                 }
@@ -180,7 +188,7 @@ impl Session {
         loop {
             let vocabulary = Vocabulary::Choices(choices.clone());
             let line = match self.read(Wanted { prompt: prompt.clone(), vocabulary, command: false }).await {
-                Typed::Line(_) if self.is_settled() => return Filled::Left,
+                Typed::Line(line) if self.is_settled() => return self.discard(&line),
                 Typed::Line(line) => line,
                 Typed::Interrupted | Typed::End => return Filled::Left,
             };

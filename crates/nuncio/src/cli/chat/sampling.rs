@@ -95,6 +95,7 @@ impl Session {
                         Typed::Line(line) if matches!(line.trim(), "y" | "yes") => {
                             return Some(written(&text));
                         }
+                        Typed::Line(_) if self.is_settled() => return None,
                         Typed::Line(_) => {}
                         Typed::Interrupted | Typed::End => return None,
                     }

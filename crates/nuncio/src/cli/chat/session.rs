@@ -13,7 +13,7 @@ use nuncio_client::{
     mcp::LogLevel,
     peer::{Begin, Ended, PeerError},
 };
-use nuncio_engine::{State, event::Progress, question::Question, trace};
+use nuncio_engine::{State, event::Progress, question::Question, surface::check_foreign_cost, trace};
 use tokio::{
     signal::unix::Signal,
     sync::mpsc,
@@ -62,6 +62,9 @@ pub(super) struct Session {
     pub(super) asking: Option<(u32, String)>,
     /// Questions of runs beside that nobody wanted to answer when they came.
     pub(super) put_off: BTreeSet<(u32, String)>,
+    /// Questions that came while the prompt of another stood that needs no answer any more. They are shown when they
+    /// are asked: under their text that prompt would look like theirs, and what is typed there is not for them.
+    pub(super) unshown: BTreeSet<(u32, String)>,
     /// Whether the last thing that was asked for went wrong.
     pub(super) failed: bool,
     /// Whether what was left going on is taken up as soon as its server is there.
@@ -230,6 +233,7 @@ impl Session {
                 self.watched.contains(run) || !self.put_off.contains(&(*run, question.id.clone()))
             };
             if let Some((run, question)) = self.questions.iter().find(is_next).cloned() {
+                self.show_question(run, &question);
                 self.asking = Some((run, question.id.clone()));
                 let asked = self.ask(run, &question).await;
                 self.asking = None;
@@ -255,12 +259,27 @@ impl Session {
             }
         };
         let watched = std::mem::take(&mut self.watched);
+        let unshown =
+            |(run, question): &&(u32, Question)| self.unshown.contains(&(*run, question.id.clone()));
+        for (run, question) in self.questions.iter().filter(unshown).cloned().collect::<Vec<_>>() {
+            self.show_question(run, &question);
+            self.remark(&format!("`answer {run}` answers it"));
+        }
         if interrupted {
             for run in watched {
                 self.detach(run);
             }
         }
         interrupted
+    }
+
+    /// Shows a question that was not shown when it came.
+    fn show_question(&mut self, run: u32, question: &Question) {
+        if self.unshown.remove(&(run, question.id.clone()))
+            && let Some(who) = self.runs.get(&run).map(|run| run.who.clone())
+        {
+            self.screen.show(&Shown::Run(&who, Event::Asks(question)), true);
+        }
     }
 
     /// Lets go of a run, which goes on. What cannot be found again is followed on.
@@ -352,6 +371,10 @@ impl Session {
                 return false;
             }
         };
+        if let Some(Err(why)) = offer.input_schema.as_ref().map(check_foreign_cost) {
+            self.wrong(&format!("{} is not called: {why}", wanted.name));
+            return false;
+        }
         let given = match arguments::given(offer.input_schema.as_ref(), &wanted.rest) {
             Ok(given) => given,
             Err(why) => {
@@ -531,6 +554,7 @@ impl Session {
     }
 
     fn one_happened(&mut self, number: u32, news: News) {
+        let stands_idle = self.is_settled() && self.screen.is_terminal();
         // What was still on its way when it was let go comes again when it is taken up.
         let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
         let watched = self.watched.contains(&number);
@@ -562,7 +586,10 @@ impl Session {
             }
             News::Asks(question) => {
                 if !self.questions.iter().any(|(asking, open)| *asking == number && open.id == question.id) {
-                    show(Event::Asks(&question));
+                    match stands_idle {
+                        true => drop(self.unshown.insert((number, question.id.clone()))),
+                        false => show(Event::Asks(&question)),
+                    }
                     if self.watched.is_empty() {
                         let text = format!("`answer {number}` answers it");
                         screen.show(&Shown::Remark(&text), false);
@@ -573,7 +600,8 @@ impl Session {
             News::Settled(question) => {
                 let before = self.questions.len();
                 self.questions.retain(|(asking, open)| *asking != number || open.id != question);
-                if self.questions.len() != before {
+                let is_unshown = self.unshown.remove(&(number, question.clone()));
+                if self.questions.len() != before && !is_unshown {
                     show(Event::Settled(&question));
                     if self.asking.as_ref() == Some(&(number, question)) {
                         screen.show(&Shown::Remark("Enter goes on"), watched);
@@ -628,6 +656,7 @@ impl Session {
         }
         self.questions.retain(|(asking, _)| *asking != number);
         self.put_off.retain(|(run, _)| *run != number);
+        self.unshown.retain(|(run, _)| *run != number);
         if let Some(run) = self.runs.get_mut(&number) {
             run.follower = None;
             run.ended = Some(ended.state);

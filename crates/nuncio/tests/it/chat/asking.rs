@@ -102,6 +102,61 @@ fn a_question_that_was_answered_elsewhere_lets_go_of_the_prompt() {
 }
 
 #[test]
+fn after_a_question_that_was_answered_elsewhere_enter_leads_to_the_next_one() {
+    let form = json!({
+        "type": "object", "properties": { "confirm": { "type": "boolean" } }, "required": ["confirm"] });
+    let ask = |text: &str| {
+        let line = json!({ "type": "ask", "text": text, "schema": form });
+        format!("echo '{line}'; read answer;")
+    };
+    let done = json!({ "type": "done", "text": "both" });
+    let script = format!("read input; {} {} echo '{done}'", ask("One?"), ask("Two?"));
+    let table = format!(
+        "[[agent]]\nname = \"asks\"\nkind = \"process\"\ncommand = [\"sh\", \"-c\", '''{script}''']\n"
+    );
+    for way in [Way::A2a, Way::Mcp, Way::Local] {
+        let world = World { way, ..programs(&table) };
+        let mut chat = world.chat();
+        chat.command("asks text=go");
+        chat.expect("asks: One?");
+        chat.expect("!c]: ");
+        let listed = command::run(command::nuncio_in(world.dir.path()).args([
+            "task",
+            "list",
+            "-a",
+            world.server.url(),
+            "-o",
+            "json",
+        ]));
+        let task = listed.exits(0).json()["tasks"][0]["id"].as_str().unwrap().to_owned();
+        let params = json!({ "configuration": { "returnImmediately": true }, "message": {
+            "messageId": "elsewhere", "role": "ROLE_USER", "taskId": task,
+            "parts": [{ "data": { "confirm": true } }],
+        } });
+        let answer = crate::http::rpc(&format!("{}/agents/asks", world.server.url()), "SendMessage", &params);
+        assert!(answer["result"]["task"].is_object(), "{answer}");
+        chat.expect("Enter goes on");
+        let url = format!("{}/agents/asks", world.server.url());
+        let is_next = || {
+            let answer = crate::http::rpc(&url, "GetTask", &json!({ "id": task }));
+            answer["result"]["status"]["message"].to_string().contains("Two?")
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_next() {
+            assert!(Instant::now() < deadline, "the second question never came");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // The prompt of the first stands there still. What is typed there is for nothing.
+        chat.line("y");
+        chat.expect("asks: Two?");
+        chat.expect("!c]: ");
+        chat.line("y");
+        chat.expect("completed");
+        chat.expect(PROMPT);
+    }
+}
+
+#[test]
 fn log_lines_come_from_the_level_that_is_wanted() {
     let logs: String = ["debug", "info", "warning"]
         .map(|level| {

@@ -1,15 +1,18 @@
-//! What whoever follows a call wants of it: answers, and a stop.
+//! What whoever follows a call wants of it: answers, further messages, and a stop.
 
 use http::{HeaderName, HeaderValue};
-use nuncio_engine::question::Answer;
-use nuncio_wire::a2a::{Send, StreamEvent, TaskView};
-use tokio::time::Instant;
+use nuncio_engine::{content::Message, question::Answer};
+use nuncio_wire::a2a::{Dialect, Send, StreamEvent, TaskView};
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{FIRST_WAIT, Feed, Given, LONGEST_WAIT, Source};
 use crate::{
-    a2a::peer::{
-        fault::{self, peer_error},
-        line::Headers,
+    a2a::{
+        A2aClient,
+        peer::{
+            fault::{self, peer_error},
+            line::Headers,
+        },
     },
     peer::{Order, PeerError},
 };
@@ -25,6 +28,7 @@ impl Feed {
             Order::Answer { question, answer, taken } => {
                 let _ = taken.send(self.answer(&question, &answer).await);
             }
+            Order::Message { message, taken } => self.send_message(message, taken),
             Order::Cancel { told } => match &self.at.task {
                 Some(_) => drop(told.send(self.cancel().await)),
                 None => self.cancels.push(told),
@@ -119,6 +123,31 @@ impl Feed {
             Err(error) if error.rpc_code() == Some(NOT_CANCELABLE) => Ok(()),
             Err(error) => Err(peer_error(error)),
         }
+    }
+
+    /// Sends a message to the task that goes on, beside what is read of it: the answer says nothing that does not come
+    /// that way as well.
+    fn send_message(&self, message: Message, taken: oneshot::Sender<Result<(), PeerError>>) {
+        let Some(task) = self.at.task.clone() else {
+            let _ = taken.send(Err(PeerError::Gone("the agent has not named its task yet".into())));
+            return;
+        };
+        let key = HeaderValue::from_str(&message.id);
+        let headers: Headers =
+            key.map(|key| (HeaderName::from_static("idempotency-key"), key)).into_iter().collect();
+        let mut send = Send { context_id: self.at.context.clone(), blocking: false, ..Send::new(message) };
+        match self.line.dialect() {
+            Dialect::V0_1 => send.client_task_id = Some(task),
+            _ => send.task_id = Some(task),
+        }
+        let line = self.line.clone();
+        tokio::spawn(async move {
+            let ask = |client: A2aClient| {
+                let send = send.clone();
+                async move { client.send(send).await }
+            };
+            let _ = taken.send(line.ask(&headers, ask).await.map(|_| ()).map_err(peer_error));
+        });
     }
 
     /// The task is known now: whoever wanted it stopped gets that.
