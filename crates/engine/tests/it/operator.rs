@@ -5,9 +5,9 @@ use std::time::Duration;
 use nuncio_engine::{
     Caller, Engine, Error, Grants, Outcome, State, Task, TaskContext,
     admin::{AdminList, ExportCursor, ExportItem, OrderState},
-    knowledge::{AuditQuery, Expect, RecordKey, RecordWrite},
+    knowledge::{AuditQuery, Expect, MemoryKey, RecordKey, RecordWrite},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::{HandClock, World, reply_to, said, to, until};
 
@@ -341,5 +341,33 @@ async fn an_export_holds_all_that_a_tenant_has_and_nothing_else() {
     }
     engine.allow_export(&stranger, "acme").unwrap_err();
     engine.export_page(&stranger, "acme", ExportCursor::start()).await.unwrap_err();
+    engine.stop().await;
+}
+
+/// Values that look like secrets are encrypted in the store. Their tenant reads them back, and so does its export.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_has_encrypted_values_readable() {
+    let (world, operator) = (world(), Caller::local());
+    let engine = world.start().await;
+    let ada = token("acme/ada", "t");
+    let value = json!({"password": "correct-horse-battery", "n": 1});
+    engine.memory().store(&ada, "vault", "db", &value, None, Expect::Any).await.unwrap();
+    let key = MemoryKey { tenant: "acme".into(), namespace: "vault".into(), key: "db".into() };
+    let stored = engine.store().knowledge().memory(&key, engine.clock().now()).await.unwrap().unwrap();
+    assert!(!stored.value.contains("correct-horse"), "it is encrypted in the store: {stored:?}");
+
+    let mut values = vec![];
+    let mut at = Some(ExportCursor::start());
+    while let Some(cursor) = at {
+        let page = engine.export_page(&operator, "acme", cursor).await.unwrap();
+        for item in page.items {
+            if let ExportItem::Memory { entry, .. } = item {
+                values.push((serde_json::from_str::<Value>(&entry.value).ok(), entry.size));
+            }
+        }
+        at = page.next;
+    }
+    let size = value.to_string().len() as u64;
+    assert_eq!(values, [(Some(value), size)]);
     engine.stop().await;
 }
