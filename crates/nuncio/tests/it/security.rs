@@ -1,6 +1,7 @@
 //! Tokens, JWTs, the audit and what is kept out of logs: with the real binary, and with a clock of the test's own.
 
 mod cluster;
+mod erasure;
 mod files;
 pub(crate) mod issuer;
 mod jwt;
