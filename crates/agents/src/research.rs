@@ -155,25 +155,27 @@ fn first_sentence(text: &str) -> String {
 /// A summary, and whose it is.
 struct Summary {
     text: String,
-    by: &'static str,
+    by: String,
 }
 
 async fn summarize(cx: &TaskContext, topic: &str) -> Result<Summary, AgentError> {
     let prompt = format!("Please summarize the key findings for research on: {topic}");
     let system = "You write short summaries for a research report. Answer with the summary alone.";
-    let by = match cx.sample(prompt, Some(system.into()), SUMMARY_TOKENS).await? {
+    let servers = cx.samples_own_model();
+    let why = match cx.sample(prompt, Some(system.into()), SUMMARY_TOKENS).await? {
         Answer::Accept(answer) => match text_in(&answer) {
             Some(text) => {
-                return Ok(Summary { text: text.into(), by: "The summary was written by your model." });
+                let model = if servers { "the server's model" } else { "your model" };
+                return Ok(Summary { text: text.into(), by: format!("The summary was written by {model}.") });
             }
-            None => "The agent wrote the summary itself: your model's answer held no text.",
+            None if servers => "the answer of the server's model held no text",
+            None => "your model's answer held no text",
         },
-        Answer::Decline(_) | Answer::Cancel => {
-            "The agent wrote the summary itself: the request to your model was turned down."
-        }
-        Answer::Unavailable => "The agent wrote the summary itself: there was no model to ask.",
+        Answer::Decline(_) | Answer::Cancel => "the request to your model was turned down",
+        Answer::Unavailable => "there was no model to ask",
     };
-    cx.log(Level::Notice, by).await?;
+    let by = format!("The agent wrote the summary itself: {why}.");
+    cx.log(Level::Notice, by.clone()).await?;
     Ok(Summary { text: format!("Work on {topic} moves on; its main questions are listed above."), by })
 }
 

@@ -11,6 +11,7 @@
 mod erase;
 mod export;
 mod orders;
+mod salt;
 mod stop;
 mod tasks;
 mod tenants;
@@ -59,6 +60,8 @@ pub(crate) struct Admin {
     /// Orders that are carried out here now.
     under_way: Mutex<HashSet<String>>,
     erasers: Mutex<Vec<Arc<dyn Eraser>>>,
+    /// Salts of tenants whose name was used before.
+    salts: salt::TenantSalts,
 }
 
 impl Admin {

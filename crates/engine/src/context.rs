@@ -450,6 +450,11 @@ impl TaskContext {
         self.put_question(prompt, Ask::Sample { system, max_tokens }).await.and_then(answered)
     }
 
+    /// Whether [`TaskContext::sample`] asks the server's own model, because the caller has none.
+    pub fn samples_own_model(&self) -> bool {
+        !self.run.abilities().sample && self.run.has_own_model()
+    }
+
     /// Asks the server's own model, as a step. One that fails is as good as none, and the log says why.
     async fn sample_here(
         &self,

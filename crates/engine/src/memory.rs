@@ -9,7 +9,7 @@ mod agent;
 mod error;
 mod limits;
 mod pattern;
-mod privacy;
+pub(crate) mod privacy;
 mod reads;
 mod text;
 

@@ -47,6 +47,22 @@ pub trait TenantStore: Send + Sync {
     /// Deletes up to `limit` records of a tenant, whatever their kind; how many.
     async fn delete_tenant_records(&self, tenant: &str, limit: usize) -> Result<u64, StoreError>;
 
+    /// Deletes the counters of how much callers of a tenant did ([`crate::knowledge::Knowledge::add_usage`]): those
+    /// whose name is a word, a space and the caller's.
+    async fn delete_usage_of(&self, tenant: &str) -> Result<(), StoreError>;
+
+    /// Removes the words of entries that were deleted from what the store keeps for the full text, where deleting an
+    /// entry leaves them there for a while. Takes as long as that is large, in steps that hold up no commit for long.
+    async fn purge_deleted_words(&self) -> Result<(), StoreError>;
+
+    /// What the next tasks weigh, by owner: up to `limit` of them in the order of their numbers, from the one after
+    /// `after` on.
+    async fn measure_tasks(&self, after: TaskNo, limit: usize) -> Result<MeasuredTasks, StoreError>;
+
+    /// Bytes of memory and records of each tenant that has any. Memory counts as in
+    /// [`crate::knowledge::MemoryPut::max_bytes`], a record with its id and its body.
+    async fn measure_knowledge(&self) -> Result<Vec<(String, u64)>, StoreError>;
+
     /// Replaces whom lines of a tenant's audit name: tenant, caller, credential, address, resource and the words of a
     /// refusal. The only change that a line ever sees; time, operation, action, type and whether it was refused stay,
     /// and a store refuses to change them. Lines of other tenants are passed over.
@@ -91,4 +107,26 @@ pub struct TenantRecord {
     pub record: Record,
     /// When it is gone by itself.
     pub expires_at: Option<Timestamp>,
+}
+
+/// What some tasks weigh.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MeasuredTasks {
+    /// By owner.
+    pub owners: Vec<OwnerTasks>,
+    /// The last of them, where there may be more after it.
+    pub next: Option<TaskNo>,
+}
+
+/// What some tasks of one owner weigh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerTasks {
+    /// The owner.
+    pub owner: String,
+    /// How many there are.
+    pub tasks: u64,
+    /// Bytes of their heads, logs, journals and snapshots. What a store needs around them is not counted.
+    pub bytes: u64,
+    /// Their webhooks.
+    pub webhooks: u64,
 }

@@ -192,7 +192,7 @@ pub(crate) fn install(
         tokio::spawn(tokens::keep_uses(Arc::clone(&tokens), engine.closing()));
         server.authenticator = Some(Arc::new(Gatekeeper { tokens, jwt }));
     }
-    engine.add_eraser(Arc::clone(&tokens_to_erase) as Arc<dyn Eraser>);
+    engine.add_eraser(tokens_to_erase as Arc<dyn Eraser>);
     audit_log::install(engine);
     Ok(())
 }
@@ -246,9 +246,10 @@ impl Desk {
 #[async_trait]
 impl TokenDesk for Desk {
     async fn create(&self, caller: &Caller, wish: NewToken) -> Result<Value, DeskError> {
-        let resource = format!("admin://tokens?name={}", wish.name);
-        self.allow(caller, Action::Write, "token.create", &resource)?;
-        self.tokens.create(caller, wish).await
+        let id = tokens::draw_id()?;
+        let tenant = wish.tenant.as_deref().unwrap_or(caller.tenant());
+        self.allow(caller, Action::Write, "token.create", &Tokens::created_address(&id, tenant))?;
+        self.tokens.create_as(&id, caller, wish).await
     }
 
     async fn list(&self, caller: &Caller) -> Result<Value, DeskError> {

@@ -149,7 +149,10 @@ impl WebhookKeys {
         let key = |number: u64| match (tenant, number) {
             (HOME_TENANT, 0) => self.home.clone(),
             // A tenant's name has no slash.
-            _ => SigningSecret::from_random(engine.derive_key(&format!("webhook/{tenant}/{number}"))),
+            _ => {
+                let purpose = format!("webhook/{tenant}/{number}");
+                SigningSecret::from_random(engine.derive_tenant_key(tenant, &purpose))
+            }
         };
         let mut keys = vec![key(generation.number)];
         if generation.number > 0 && generation.previous_until.is_some_and(|until| now < until) {

@@ -1,6 +1,7 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use nuncio_engine::{Event, Level, Part, State, Task, question::Ask};
+use nuncio_agents::{AgentOptions, built_in};
+use nuncio_engine::{Event, Level, Part, Sampler, State, Task, question::Ask};
 use serde_json::json;
 
 use crate::server::{Server, ending, lines, percents, result_text, submit};
@@ -131,4 +132,30 @@ async fn stop_after_this_step_leaves_what_there_is() {
     assert_eq!(task.state, State::Completed);
     let report = result_text(&task);
     assert!(report.contains("## Sources") && !report.contains("## Findings"), "{report}");
+}
+
+/// A model of the server's own.
+struct Says(&'static str);
+
+#[async_trait::async_trait]
+impl Sampler for Says {
+    async fn sample(&self, _: &str, _: Option<&str>, _: u32) -> Result<String, String> {
+        Ok(self.0.to_owned())
+    }
+}
+
+/// A caller without a model has not written anything: the server's model has.
+#[tokio::test]
+async fn the_report_does_not_take_the_servers_model_for_the_callers() {
+    for (text, said) in [
+        (TEXT, "The summary was written by the server's model."),
+        (" ", "The agent wrote the summary itself: the answer of the server's model held no text."),
+    ] {
+        let agents = built_in(&AgentOptions { step: Duration::ZERO });
+        let server = Server::with_model(agents, Arc::new(Says(text))).await;
+        let task = server.send(AGENT, Part::text("tides")).await;
+        let report = result_text(&task);
+        assert!(report.contains(said) && !report.contains("your model"), "{report}");
+        assert_eq!(ending(&task).1, format!("The report on tides is complete. {said}"));
+    }
 }

@@ -56,6 +56,8 @@ impl Inner {
                 break;
             }
         }
+        order.counts.records += self.delete_token_orders(tenant).await?;
+        tenants.delete_usage_of(tenant).await?;
         for eraser in self.admin.erasers() {
             order.counts.tokens += eraser.erase(tenant).await?;
         }

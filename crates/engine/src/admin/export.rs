@@ -6,7 +6,8 @@ use crate::{
     access::{Action, Caller},
     engine::Engine,
     error::Error,
-    knowledge::{MemoryEntry, MemoryPageQuery},
+    knowledge::{MemoryEntry, MemoryKey, MemoryPageQuery},
+    memory::privacy,
     store::{ListCursor, TaskKey},
     task::Task,
     tenant_store::{TenantRecord, TenantTasks},
@@ -134,8 +135,17 @@ impl Engine {
         let last = entries.last().filter(|_| entries.len() == PAGE);
         let key = last.map(|entry| entry.key.clone()).unwrap_or_default();
         let next = Some(ExportCursor::Memory(namespace.clone(), key));
-        let item = |entry| ExportItem::Memory { namespace: namespace.clone(), entry };
-        Ok(ExportPage { items: entries.into_iter().map(item).collect(), next })
+        let items = entries.into_iter().map(|entry| self.opened(tenant, &namespace, entry));
+        Ok(ExportPage { items: items.collect::<Result<_, _>>()?, next })
+    }
+
+    /// An entry with its value as its tenant wrote it, whether it is stored encrypted or not.
+    fn opened(&self, tenant: &str, namespace: &str, mut entry: MemoryEntry) -> Result<ExportItem, Error> {
+        let key =
+            MemoryKey { tenant: tenant.to_owned(), namespace: namespace.to_owned(), key: entry.key.clone() };
+        entry.value = privacy::open(|| self.derive_key(privacy::PURPOSE), &key, entry.value)?;
+        entry.size = entry.value.len() as u64;
+        Ok(ExportItem::Memory { namespace: key.namespace, entry })
     }
 
     async fn export_records(&self, tenant: &str, kind: &str, id: &str) -> Result<ExportPage, Error> {

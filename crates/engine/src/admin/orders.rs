@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stop::Target;
 use crate::{
-    access::HOME_TENANT,
+    access::{HOME_TENANT, tenant_of},
     clock::Timestamp,
     engine::{Inner, closed},
     error::Error,
@@ -176,6 +176,7 @@ impl Inner {
                 });
             }
         }
+        self.admin.salts.replace(self.read_tenant_salts().await?);
         if self.admin.close(shut) {
             self.store.tenants().forget_names().await;
         }
@@ -216,6 +217,8 @@ impl Inner {
             if order.done {
                 order.worker = None;
                 if order.state == OrderState::Erasing {
+                    // Once, at the end: it reads the whole index.
+                    self.store.tenants().purge_deleted_words().await?;
                     (order.state, order.salt) = (OrderState::Erased, None);
                 }
             }
@@ -272,24 +275,59 @@ impl Inner {
         let body = serde_json::to_vec(order).map_err(|error| Error::Internal(error.to_string()))?;
         let now = self.clock.now();
         let expires_at = (order.state == OrderState::Stopped).then(|| now.after(SHOWN));
-        self.write_order(id, Some(body), expected, expires_at).await
+        self.write_order(vec![self.order_write(id, Some(body), expected, expires_at)]).await
     }
 
-    pub(super) async fn delete_order(&self, id: &str, version: u64) -> Result<bool, Error> {
-        Ok(self.write_order(id, None, Expect::Version(version), None).await?.is_some())
+    /// Deletes an order, with another record in the same commit where one is given; whether it was at that version.
+    pub(super) async fn delete_order(
+        &self,
+        id: &str,
+        version: u64,
+        with: Option<RecordWrite>,
+    ) -> Result<bool, Error> {
+        let delete = self.order_write(id, None, Expect::Version(version), None);
+        Ok(self.write_order(std::iter::once(delete).chain(with).collect()).await?.is_some())
     }
 
-    async fn write_order(
+    /// Deletes what was ordered of tokens of a tenant's callers, or by them; how many orders.
+    pub(super) async fn delete_token_orders(&self, tenant: &str) -> Result<u64, Error> {
+        let mut deleted = 0;
+        for (id, listed) in self.all_orders().await? {
+            let names = |order: &Order| {
+                let owner = order.owner.as_deref().is_some_and(|owner| tenant_of(owner) == tenant);
+                owner || tenant_of(&order.by) == tenant
+            };
+            if !id.starts_with(TOKEN) || !names(&listed) {
+                continue;
+            }
+            // Its worker may write it meanwhile, which then has to be deleted, too.
+            while let Some((order, version)) = self.order(&id).await? {
+                if !names(&order) {
+                    break;
+                }
+                if self.delete_order(&id, version, None).await? {
+                    deleted += 1;
+                    break;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    fn order_write(
         &self,
         id: &str,
         body: Option<Vec<u8>>,
         expected: Expect,
         expires_at: Option<Timestamp>,
-    ) -> Result<Option<u64>, Error> {
+    ) -> RecordWrite {
         let key = RecordKey::new(HOME_TENANT, KIND, id);
-        let write =
-            RecordWrite { key, body: body.map(Into::into), expected, expires_at, now: self.clock.now() };
-        match self.store.knowledge().write_records(vec![write]).await {
+        RecordWrite { key, body: body.map(Into::into), expected, expires_at, now: self.clock.now() }
+    }
+
+    /// Writes an order with what belongs to it: the order's version, or `None` where it is not as expected.
+    async fn write_order(&self, writes: Vec<RecordWrite>) -> Result<Option<u64>, Error> {
+        match self.store.knowledge().write_records(writes).await {
             Ok(versions) => Ok(versions.first().copied()),
             Err(RecordError::Moved { .. }) => Ok(None),
             Err(RecordError::Store(error)) => Err(error.into()),

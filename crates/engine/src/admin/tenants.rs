@@ -6,6 +6,7 @@ use super::{
     ADMIN_TENANTS,
     orders::{Order, OrderState, about_tenant, about_token},
     reaches,
+    salt::salt_write,
 };
 use crate::{
     access::{Action, Caller, HOME_TENANT},
@@ -112,7 +113,15 @@ impl Engine {
                 }
                 _ => {}
             }
-            if self.0.delete_order(&id, version).await? {
+            // The next tenant of the name is another one: nothing that is derived for it may be what the one before had.
+            let salt = match order.state {
+                OrderState::Erased => {
+                    let salt = format!("{}{}", self.clock().new_id(), self.clock().new_id());
+                    Some(salt_write(tenant, salt, self.clock().now())?)
+                }
+                _ => None,
+            };
+            if self.0.delete_order(&id, version, salt).await? {
                 break;
             }
         }

@@ -8,6 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::TaskContext;
+use crate::access::tenant_of;
 
 /// What the key is derived for.
 const PURPOSE: &str = "context";
@@ -16,10 +17,11 @@ const BYTES: usize = 18;
 
 impl TaskContext {
     /// A name of the conversation that is another one for each owner, tells nothing of either, and is the same on all
-    /// nodes and after every restart.
+    /// nodes and after every restart. A tenant of a name that was erased before has others than that one had.
     pub fn context_digest(&self) -> String {
-        let key = self.engine().derive_key(PURPOSE);
-        digest(&key, &self.run.origin.owner, &self.run.origin.context)
+        let owner = &self.run.origin.owner;
+        let key = self.engine().derive_tenant_key(tenant_of(owner), PURPOSE);
+        digest(&key, owner, &self.run.origin.context)
     }
 }
 

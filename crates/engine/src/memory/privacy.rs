@@ -30,7 +30,7 @@ impl Privacy {
 /// What a sealed value begins with. No JSON does.
 const SEALED: &str = "sealed:1:";
 /// What the key is derived for.
-pub(super) const PURPOSE: &str = "memory/value/1";
+pub(crate) const PURPOSE: &str = "memory/value/1";
 
 /// Seals a value for its place.
 pub(super) fn seal(key: [u8; 32], place: &MemoryKey, json: &str) -> Result<String, Error> {
@@ -50,7 +50,7 @@ pub(super) fn seal(key: [u8; 32], place: &MemoryKey, json: &str) -> Result<Strin
 }
 
 /// The JSON of a stored value, whether it is sealed or not.
-pub(super) fn open(
+pub(crate) fn open(
     key: impl FnOnce() -> [u8; 32],
     place: &MemoryKey,
     stored: String,

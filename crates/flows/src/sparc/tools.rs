@@ -40,7 +40,8 @@ pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) -> Result<(
                 "goal": goal,
                 "batchtoolsEnabled": {
                     "type": "boolean",
-                    "description": "Whether those who work on it may use the batch engine. Default: false.",
+                    "description": "Whether a coordinator that completes it stores the artifacts that passed in the memory \
+                        bank, by one batch: each under contextId:phase of the namespace sparc-workflow. Default: false.",
                 },
             }),
             &["goal"],

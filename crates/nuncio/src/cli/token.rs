@@ -142,9 +142,13 @@ impl Command {
         let (operator, clock) = (Caller::local(), Arc::new(SystemClock));
         let tokens = Tokens::new(Arc::clone(store), clock);
         let (done, operation, action, resource) = match self {
-            Self::Create { name, .. } => {
+            Self::Create { .. } => {
                 let done = tokens.create(&operator, self.wish()).await;
-                (done, "token.create", Action::Write, format!("admin://tokens?name={name}"))
+                let made = |member: &str| {
+                    done.as_ref().ok().and_then(|made| made[member].as_str()).unwrap_or_default()
+                };
+                let address = Tokens::created_address(made("id"), made("tenant"));
+                (done, "token.create", Action::Write, address)
             }
             Self::List(_) => {
                 (tokens.list(&operator).await, "token.list", Action::Read, "admin://tokens".to_owned())

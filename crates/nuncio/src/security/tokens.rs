@@ -5,7 +5,7 @@
 //! taken back is refused everywhere after that time, and at once where it was done.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -134,6 +134,11 @@ impl Tokens {
 
     /// Makes a token, of no more rights than those of whoever asks. The answer is the only place that shows it.
     pub async fn create(&self, by: &Caller, wish: NewToken) -> Result<Value, DeskError> {
+        self.create_as(&draw_id()?, by, wish).await
+    }
+
+    /// The same, under an id that [`draw_id`] made.
+    pub(super) async fn create_as(&self, id: &str, by: &Caller, wish: NewToken) -> Result<Value, DeskError> {
         let invalid = |why: String| Err(DeskError::Invalid(why));
         let tenant = wish.tenant.unwrap_or_else(|| by.tenant().to_owned());
         for (field, name) in [("name", &wish.name), ("tenant", &tenant)] {
@@ -163,7 +168,7 @@ impl Tokens {
             Some(seconds) => Some(now.after(Duration::from_secs(seconds))),
             None => Some(now.after(USUAL)),
         };
-        let (id, secret) = draw()?;
+        let secret = BASE64_URL_SAFE_NO_PAD.encode(draw()?);
         let kept = Kept {
             digest: digest(&secret),
             name: wish.name,
@@ -175,8 +180,8 @@ impl Tokens {
             revoked_at: None,
             revoked_by: None,
         };
-        self.write(&id, &kept, Expect::Absent).await.map_err(failed)?;
-        let mut shown = kept.show(&id, now, None);
+        self.write(id, &kept, Expect::Absent).await.map_err(failed)?;
+        let mut shown = kept.show(id, now, None);
         shown["token"] = format!("{PREFIX}{id}_{secret}").into();
         Ok(shown)
     }
@@ -322,6 +327,44 @@ impl Tokens {
         }
     }
 
+    /// How the audit names a token that is made: by its id, as where it is revoked, and not by the name of a caller, which
+    /// would outlive the erasure of the caller's tenant in a line of another one.
+    pub fn created_address(id: &str, tenant: &str) -> String {
+        match is_name(tenant) {
+            true => format!("admin://tokens/{id}?tenant={tenant}"),
+            false => format!("admin://tokens/{id}"),
+        }
+    }
+
+    async fn delete(&self, keys: &[RecordKey]) -> Result<(), Error> {
+        let now = self.clock.now();
+        let delete = |key: &RecordKey| RecordWrite {
+            key: key.clone(),
+            body: None,
+            expected: Expect::Any,
+            expires_at: None,
+            now,
+        };
+        match self.store.knowledge().write_records(keys.iter().map(delete).collect()).await {
+            Ok(_) | Err(RecordError::Moved { .. }) => Ok(()),
+            Err(RecordError::Store(error)) => Err(error.into()),
+        }
+    }
+
+    /// Deletes when tokens were last used that there are no more: a node may have noted it after the token went.
+    async fn delete_orphaned_uses(&self) -> Result<(), Error> {
+        let now = self.clock.now();
+        let used = self.records(USED, now).await.map_err(engine_error)?;
+        let there = self.records(KIND, now).await.map_err(engine_error)?;
+        let there: HashSet<String> = there.into_iter().map(|(id, _)| id).collect();
+        let orphans = used.into_iter().filter(|(id, _)| !there.contains(id));
+        let orphans: Vec<RecordKey> = orphans.map(|(id, _)| key(USED, &id)).collect();
+        for chunk in orphans.chunks(PAGE) {
+            self.delete(chunk).await?;
+        }
+        Ok(())
+    }
+
     /// Writes down when tokens were last used.
     async fn note_uses(&self) -> Result<(), StoreError> {
         let now = self.clock.now();
@@ -348,31 +391,18 @@ impl Tokens {
 impl Eraser for Tokens {
     async fn erase(&self, tenant: &str) -> Result<u64, Error> {
         let now = self.clock.now();
-        let all = self.records(KIND, now).await.map_err(|error| match error {
-            DeskError::Engine(error) => error,
-            other => Error::Internal(other.to_string()),
-        })?;
         let mut erased = 0;
-        for (id, body) in all {
+        for (id, body) in self.records(KIND, now).await.map_err(engine_error)? {
             // One that cannot be read names nobody.
             if !serde_json::from_slice::<Kept>(&body).is_ok_and(|kept| kept.tenant == tenant) {
                 continue;
             }
-            let delete = |kind: &str| RecordWrite {
-                key: key(kind, &id),
-                body: None,
-                expected: Expect::Any,
-                expires_at: None,
-                now,
-            };
             lock(&self.used).remove(&id);
-            match self.store.knowledge().write_records(vec![delete(KIND), delete(USED)]).await {
-                Ok(_) | Err(RecordError::Moved { .. }) => {}
-                Err(RecordError::Store(error)) => return Err(error.into()),
-            }
+            self.delete(&[key(KIND, &id), key(USED, &id)]).await?;
             lock(&self.known).remove(&id);
             erased += 1;
         }
+        self.delete_orphaned_uses().await?;
         Ok(erased)
     }
 }
@@ -397,6 +427,13 @@ fn key(kind: &str, id: &str) -> RecordKey {
     RecordKey::new(HOME_TENANT, kind, id)
 }
 
+fn engine_error(error: DeskError) -> Error {
+    match error {
+        DeskError::Engine(error) => error,
+        other => Error::Internal(other.to_string()),
+    }
+}
+
 fn read(id: &str, body: &[u8]) -> Result<Kept, DeskError> {
     let damaged = |error| Error::Internal(format!("token {id} is damaged: {error}"));
     Ok(serde_json::from_slice(body).map_err(damaged)?)
@@ -410,11 +447,13 @@ fn failed(error: RecordError) -> DeskError {
     })
 }
 
-/// A new id and a new secret.
-fn draw() -> Result<(String, String), DeskError> {
-    let bytes = || random_bytes().map_err(|error| DeskError::Engine(Error::Internal(error.to_string())));
-    let id = bytes()?[..ID_LENGTH].iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect();
-    Ok((id, BASE64_URL_SAFE_NO_PAD.encode(bytes()?)))
+fn draw() -> Result<[u8; 32], DeskError> {
+    random_bytes().map_err(|error| DeskError::Engine(Error::Internal(error.to_string())))
+}
+
+/// A new id.
+pub(super) fn draw_id() -> Result<String, DeskError> {
+    Ok(draw()?[..ID_LENGTH].iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect())
 }
 
 fn is_id(text: &str) -> bool {

@@ -2,6 +2,7 @@
 
 mod bridges;
 mod cluster;
+mod erasure;
 mod files;
 pub(crate) mod issuer;
 mod jwt;

@@ -69,6 +69,7 @@ pub use self::{
     sessions::{a_touched_session_never_goes_back, old_sessions_expire_in_pieces},
     sessions::{sessions_are_limited_per_owner, sessions_survive_a_reopen},
     tenants::{a_task_is_deleted_whole, only_identities_of_audit_lines_change},
+    tenants::{counters_and_words_of_a_tenant_are_deleted, what_tenants_store_is_measured},
     tenants::{tasks_are_listed_by_tenant, what_a_tenant_has_is_deleted},
 };
 
@@ -151,6 +152,8 @@ macro_rules! for_each_check {
             webhooks_are_kept_per_task
             webhooks_follow_the_log
             what_a_tenant_has_is_deleted
+            what_tenants_store_is_measured
+            counters_and_words_of_a_tenant_are_deleted
             what_has_expired_begins_again
             what_has_expired_is_gone_from_every_view
             words_are_found_in_their_namespace

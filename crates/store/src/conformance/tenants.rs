@@ -5,10 +5,12 @@ use std::sync::Arc;
 use nuncio_engine::{
     access::{Action, Kind},
     clock::Timestamp,
-    knowledge::{AuditEntry, AuditQuery, Expect, RecordKey, RecordWrite},
-    store::{ListCursor, ListQuery, NewTask, RunChange, Session, Store, TaskKey},
+    knowledge::{
+        AuditEntry, AuditQuery, Expect, MemoryKey, MemoryPut, MemorySearch, RecordKey, RecordWrite, Sought,
+    },
+    store::{JournalRecord, ListCursor, ListQuery, NewTask, RunChange, Session, Store, TaskKey, TaskNo},
     task::{State, TaskId},
-    tenant_store::TenantTasks,
+    tenant_store::{MeasuredTasks, TenantTasks},
 };
 
 use super::scene::{StoreExt, at, by_runner, create_as, events, new_task, node, webhook};
@@ -210,4 +212,101 @@ pub async fn only_identities_of_audit_lines_change(open: impl AsyncFn() -> Arc<d
     assert!(found.contains(&(no, erased)) && found.contains(&(other_no, other)), "{found:?}");
     let of_acme = AuditQuery { tenant: Some("acme".into()), ..everything() };
     assert_eq!(known.audit(&of_acme).await.unwrap(), []);
+}
+
+/// What tasks weigh is read in pages, by owner; what memory and records weigh, by tenant.
+pub async fn what_tenants_store_is_measured(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let known = store.tenants();
+    assert_eq!(known.measure_tasks(TaskNo(0), 10).await.unwrap(), MeasuredTasks::default());
+    assert_eq!(known.measure_knowledge().await.unwrap(), []);
+    let (text, head) = (events(1, "some text"), "the head");
+    for (n, owner) in ["acme/ada", "acme/bob", "acme/ada", "eve"].into_iter().enumerate() {
+        let webhooks = if n == 0 { vec![webhook("a"), webhook("b")] } else { vec![] };
+        let new = NewTask { owner: owner.into(), webhooks, ..new_task() };
+        let mut change = create_as(new, State::Working, at(0), RunChange::Lease(node()));
+        change.events = Some(text.clone());
+        change.head = Some(head.into());
+        change.journal = vec![JournalRecord("12345".into()), JournalRecord("123".into())];
+        let task = store.born(change).await;
+        if n == 2 {
+            store.put_snapshot(task, 1, "a fold".into()).await.unwrap();
+        }
+    }
+    let one = (text.bytes.len() + head.len() + 8) as u64;
+    let mut found: std::collections::BTreeMap<String, (u64, u64, u64)> = std::collections::BTreeMap::new();
+    let mut after = Some(TaskNo(0));
+    while let Some(from) = after {
+        let page = known.measure_tasks(from, 2).await.unwrap();
+        for owner in page.owners {
+            let sum = found.entry(owner.owner).or_default();
+            *sum = (sum.0 + owner.tasks, sum.1 + owner.bytes, sum.2 + owner.webhooks);
+        }
+        after = page.next;
+    }
+    let expected = [("acme/ada", (2, 2 * one + 6, 2)), ("acme/bob", (1, one, 0)), ("eve", (1, one, 0))];
+    assert_eq!(found, expected.map(|(owner, sums)| (owner.to_owned(), sums)).into());
+
+    store.knowledge().write_records(vec![record("acme", "k", "1")]).await.unwrap();
+    let put = MemoryPut {
+        key: MemoryKey { tenant: "zeta".into(), namespace: "n".into(), key: "key".into() },
+        value: "\"value\"".into(),
+        text: String::new(),
+        ttl_ms: None,
+        expected: Expect::Any,
+        now: at(0),
+        max_entries: 10,
+        max_bytes: 1_000,
+        max_namespaces: 10,
+    };
+    let weight = put.weight();
+    store.knowledge().put_memory(put).await.unwrap();
+    let mut measured = known.measure_knowledge().await.unwrap();
+    measured.sort();
+    assert_eq!(measured, [("acme".to_owned(), "1acme k 1".len() as u64), ("zeta".to_owned(), weight)]);
+}
+
+/// Counters of one tenant's callers are deleted, and words of deleted entries; what others have stays.
+pub async fn counters_and_words_of_a_tenant_are_deleted(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let (known, tenants) = (store.knowledge(), store.tenants());
+    let names = ["a2a acme/ada", "memory acme/b c", "a2a acme", "a2a acme-2/ada", "a2a eve", "a2a x/acme/y"];
+    let uses: Vec<(String, u64)> = names.iter().map(|name| ((*name).to_owned(), 1)).collect();
+    known.add_usage(&uses, at(0)).await.unwrap();
+    tenants.delete_usage_of("acme").await.unwrap();
+    assert_eq!(known.add_usage(&uses, at(1)).await.unwrap(), [1, 1, 2, 2, 2, 2]);
+
+    let put = |tenant: &str, n: u32| MemoryPut {
+        key: MemoryKey { tenant: tenant.into(), namespace: "n".into(), key: format!("k{n}") },
+        value: "1".into(),
+        text: format!("wombat number{n}"),
+        ttl_ms: None,
+        expected: Expect::Any,
+        now: at(0),
+        max_entries: 100,
+        max_bytes: 1_000_000,
+        max_namespaces: 10,
+    };
+    for n in 0..40 {
+        known.put_memory(put("acme", n)).await.unwrap();
+        known.put_memory(put("other", n)).await.unwrap();
+    }
+    while known.clear_memory("acme", "n", 16).await.unwrap() > 0 {}
+    for _ in 0..2 {
+        tenants.purge_deleted_words().await.unwrap();
+    }
+    let search = |tenant: &str| MemorySearch {
+        tenant: tenant.into(),
+        namespace: "n".into(),
+        what: Sought::Words(vec!["wombat".into()]),
+        offset: 0,
+        limit: 1,
+        max_keys: 1_000,
+        within: std::time::Duration::from_secs(60),
+        now: at(0),
+    };
+    assert_eq!(known.search_memory(&search("acme")).await.unwrap().total, 0);
+    assert_eq!(known.search_memory(&search("other")).await.unwrap().total, 40);
+    known.put_memory(put("acme", 7)).await.unwrap();
+    assert_eq!(known.search_memory(&search("acme")).await.unwrap().total, 1);
 }

@@ -7,7 +7,7 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::{AuditEntry, Record},
     store::{StoreError, TaskNo, TaskRow},
-    tenant_store::{TenantRecord, TenantStore, TenantTasks},
+    tenant_store::{MeasuredTasks, OwnerTasks, TenantRecord, TenantStore, TenantTasks},
 };
 
 use super::{
@@ -130,6 +130,53 @@ impl TenantStore for PostgresStore {
              ) SELECT count(*) FROM gone";
         let rows = self.pool.run(sql, &[&tenant, &whole(limit)]).await?;
         Ok(rows.first().map_or(0, |row| number(row, 0)))
+    }
+
+    async fn delete_usage_of(&self, tenant: &str) -> Result<(), StoreError> {
+        let sql = "DELETE FROM usage u WHERE starts_with(substr(u.name, strpos(u.name, ' ') + 1), $1)";
+        self.pool.run(sql, &[&format!("{tenant}/")]).await.map(drop)
+    }
+
+    /// A row has its own words, and they go with it.
+    async fn purge_deleted_words(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn measure_tasks(&self, after: TaskNo, limit: usize) -> Result<MeasuredTasks, StoreError> {
+        // The number of a task begins with that of its owner. A length is known without reading what is stored apart.
+        let sql = "SELECT o.name, count(*), sum(p.bytes)::bigint, sum(p.hooks)::bigint, max(p.no) FROM (
+               SELECT t.tenant, t.no, t.hooks, octet_length(t.head)
+                 + (SELECT coalesce(sum(octet_length(x.bytes)), 0) FROM log x
+                    WHERE x.tenant = t.tenant AND x.task = t.no)
+                 + (SELECT coalesce(sum(octet_length(x.bytes)), 0) FROM journal x
+                    WHERE x.tenant = t.tenant AND x.task = t.no)
+                 + (SELECT coalesce(sum(octet_length(x.fold)), 0) FROM snapshot x
+                    WHERE x.tenant = t.tenant AND x.task = t.no) AS bytes
+               FROM task t WHERE (t.tenant, t.no) > (($1::bigint >> 40)::integer, $1::bigint)
+               ORDER BY t.tenant, t.no LIMIT $2
+             ) p JOIN owner o ON o.no = p.tenant GROUP BY o.name";
+        let rows = self.pool.read(sql, &[&after.0, &whole(limit)]).await?;
+        let owners: Vec<OwnerTasks> = rows
+            .iter()
+            .map(|row| OwnerTasks {
+                owner: row.get(0),
+                tasks: number(row, 1),
+                bytes: number(row, 2),
+                webhooks: number(row, 3),
+            })
+            .collect();
+        let is_full = owners.iter().map(|owner| owner.tasks).sum::<u64>() >= limit as u64;
+        let next = rows.iter().map(|row| row.get::<_, i64>(4)).max().filter(|_| is_full).map(TaskNo);
+        Ok(MeasuredTasks { owners, next })
+    }
+
+    async fn measure_knowledge(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        let sql = "SELECT o.name, sum(p.bytes)::bigint FROM (
+               SELECT m.tenant, m.bytes + m.names AS bytes FROM memory_tenant m
+               UNION ALL SELECT r.tenant, octet_length(r.id) + octet_length(r.body) FROM record r
+             ) p JOIN owner o ON o.no = p.tenant GROUP BY o.name HAVING sum(p.bytes) > 0";
+        let rows = self.pool.read(sql, &[]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), number(row, 1))).collect())
     }
 
     async fn rewrite_audit(&self, tenant: &str, lines: Vec<(u64, AuditEntry)>) -> Result<(), StoreError> {

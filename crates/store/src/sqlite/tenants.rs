@@ -8,7 +8,7 @@ use nuncio_engine::{
     knowledge::{AuditEntry, Record},
     store::{StoreError, TaskNo, TaskRow},
     task::State,
-    tenant_store::{TenantRecord, TenantStore, TenantTasks},
+    tenant_store::{MeasuredTasks, OwnerTasks, TenantRecord, TenantStore, TenantTasks},
 };
 use rusqlite::{Connection, Result, params};
 
@@ -21,6 +21,8 @@ use super::{
 
 /// Rows changed in one job at most, so that commits in the same batch do not wait long.
 const CHUNK: usize = 64;
+/// Pages of the full text that are merged in one job at most, for the same reason.
+const WORD_PAGES: i64 = 64;
 
 #[async_trait]
 impl TenantStore for SqliteStore {
@@ -90,6 +92,42 @@ impl TenantStore for SqliteStore {
             Ok(conn.prepare_cached(sql)?.execute(params![owner, whole(limit)])? as u64)
         };
         self.writer.write(0, delete).await
+    }
+
+    async fn delete_usage_of(&self, tenant: &str) -> Result<(), StoreError> {
+        let owners = format!("{tenant}/");
+        let delete = move |session: &mut Session| {
+            let sql = "DELETE FROM usage WHERE substr(name, instr(name, ' ') + 1, length(?1)) = ?1";
+            session.conn.prepare_cached(sql)?.execute([&owners]).map(drop)
+        };
+        self.writer.write(0, delete).await
+    }
+
+    async fn purge_deleted_words(&self) -> Result<(), StoreError> {
+        // A negative number makes one merge of all segments; positive ones go on with it, so that writes that come
+        // meanwhile do not begin it anew.
+        let mut pages = -WORD_PAGES;
+        loop {
+            let merge = move |session: &mut Session| {
+                let before = session.conn.total_changes();
+                let sql = "INSERT INTO memory_words (memory_words, rank) VALUES ('merge', ?1)";
+                session.conn.prepare_cached(sql)?.execute([pages])?;
+                // The statement itself counts as one.
+                Ok(session.conn.total_changes() - before > 1)
+            };
+            if !self.writer.write(0, merge).await? {
+                return Ok(());
+            }
+            pages = WORD_PAGES;
+        }
+    }
+
+    async fn measure_tasks(&self, after: TaskNo, limit: usize) -> Result<MeasuredTasks, StoreError> {
+        self.scan(move |conn, _| measure_tasks(conn, after, limit)).await
+    }
+
+    async fn measure_knowledge(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.scan(|conn, _| measure_knowledge(conn)).await
     }
 
     async fn rewrite_audit(&self, tenant: &str, lines: Vec<(u64, AuditEntry)>) -> Result<(), StoreError> {
@@ -228,6 +266,44 @@ fn records(
             expires_at: row.get::<_, Option<i64>>(5)?.map(Timestamp),
         })
     })?
+    .collect()
+}
+
+fn measure_tasks(conn: &Connection, after: TaskNo, limit: usize) -> Result<MeasuredTasks> {
+    // The length of a blob is known without reading what overflows its page. The keys of a task are those between its
+    // number and the next, see `read::key`.
+    let mut statement = conn.prepare_cached(
+        "SELECT owner.name, count(*), sum(bytes), sum(hooks), max(page.no) FROM (
+           SELECT no, owner, hooks, length(head)
+             + (SELECT ifnull(sum(length(bytes)), 0) FROM log WHERE key >= no << 20 AND key < (no + 1) << 20)
+             + (SELECT ifnull(sum(length(bytes)), 0) FROM journal WHERE key >= no << 20 AND key < (no + 1) << 20)
+             + (SELECT ifnull(sum(length(fold)), 0) FROM snapshot WHERE task = no) AS bytes
+           FROM task WHERE no > ?1 ORDER BY no LIMIT ?2
+         ) AS page JOIN owner ON owner.no = page.owner GROUP BY owner.name",
+    )?;
+    let rows = statement.query_map(params![after.0, whole(limit)], |row| {
+        let owner = OwnerTasks {
+            owner: row.get(0)?,
+            tasks: number(row, 1)?,
+            bytes: number(row, 2)?,
+            webhooks: number(row, 3)?,
+        };
+        Ok((owner, row.get::<_, i64>(4)?))
+    })?;
+    let rows: Vec<(OwnerTasks, i64)> = rows.collect::<Result<_>>()?;
+    let is_full = rows.iter().map(|(owner, _)| owner.tasks).sum::<u64>() >= limit as u64;
+    let next = rows.iter().map(|(_, last)| TaskNo(*last)).max_by_key(|last| last.0).filter(|_| is_full);
+    Ok(MeasuredTasks { owners: rows.into_iter().map(|(owner, _)| owner).collect(), next })
+}
+
+fn measure_knowledge(conn: &Connection) -> Result<Vec<(String, u64)>> {
+    conn.prepare_cached(
+        "SELECT owner.name, sum(part.bytes) FROM (
+           SELECT owner, bytes + names AS bytes FROM memory_tenant
+           UNION ALL SELECT owner, octet_length(id) + length(body) FROM record
+         ) AS part JOIN owner ON owner.no = part.owner GROUP BY owner.name HAVING sum(part.bytes) > 0",
+    )?
+    .query_map([], |row| Ok((row.get(0)?, number(row, 1)?)))?
     .collect()
 }
 

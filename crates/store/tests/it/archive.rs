@@ -159,6 +159,23 @@ pub(crate) async fn fill_knowledge(store: &dyn Store, numbers: Range<u64>) {
     }
 }
 
+/// Lines of the audit that name a credential; what they are depends only on the number.
+pub(crate) async fn fill_credentials(store: &dyn Store, numbers: Range<u64>) {
+    let line = |n: u64| AuditEntry {
+        at: Timestamp(9_000 + n as i64),
+        tenant: "acme".into(),
+        caller: format!("acme/caller-{n}"),
+        from: None,
+        operation: "task.send".into(),
+        action: Action::Execute,
+        kind: Kind::A2a,
+        resource: format!("a2a://agents/{n}"),
+        refused: None,
+        credential: Some(format!("credential-{n}")),
+    };
+    store.knowledge().append_audit(numbers.map(line).collect()).await.unwrap();
+}
+
 /// The same knowledge is in both, in every way in which it is asked for.
 pub(crate) async fn compare_knowledge(left: &dyn Archive, right: &dyn Archive, count: usize) {
     let here = left.dump_memory(None, 10_000).await.unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Change, Guard, Store as _, TaskNo},
+    store::{Change, ClaimOf, Guard, NodeId, Store as _, TaskNo},
     task::TaskId,
 };
 use nuncio_store::{
@@ -15,7 +15,9 @@ use nuncio_store::{
 };
 use uuid::Uuid;
 
-use crate::archive::{compare_knowledge, compare_sessions, fill, fill_knowledge, fill_sessions, sqlite};
+use crate::archive::{
+    compare_knowledge, compare_sessions, fill, fill_credentials, fill_knowledge, fill_sessions, sqlite,
+};
 
 /// Tasks of every kind, and no sessions yet.
 #[tokio::test(flavor = "multi_thread")]
@@ -68,6 +70,50 @@ async fn a_store_of_schema_4_opens_with_all_that_it_holds() {
     let new = sqlite(other.path());
     fill_knowledge(&new, 0..17).await;
     compare_knowledge(&new, &old, 17).await;
+    let [new, old] = [other, folder].map(|folder| weights(folder.path()));
+    assert!(new.len() == 2 && new == old, "what is counted of names: {new:?} {old:?}");
+}
+
+/// The same, and who is behind a line of the audit. Tasks are due by their node alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_schema_5_opens_with_all_that_it_holds() {
+    holds_all_and_lets_claim(5, include_str!("golden/store-5.sql")).await;
+}
+
+/// The same; tasks are due by owner.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_schema_6_opens_with_all_that_it_holds() {
+    holds_all_and_lets_claim(6, include_str!("golden/store-6.sql")).await;
+}
+
+async fn holds_all_and_lets_claim(version: i64, sql: &str) {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let old = of_another_day(folder.path(), version, sql);
+    let new = sqlite(other.path());
+    fill(&new, 0..17).await;
+    // What is due is claimed by owner, in the old one as in a new one.
+    let mut claimed = vec![];
+    for store in [&old, &new] {
+        let wants = ["alice", "bob"].map(|owner| ClaimOf { owner: owner.into(), called: false, limit: 100 });
+        let rows = store.claim_of(NodeId(Uuid::now_v7()), Timestamp(10_000), &wants).await.unwrap();
+        let mut rows: Vec<_> =
+            rows.into_iter().map(|claimed| (claimed.row.owner, claimed.row.created_at)).collect();
+        rows.sort();
+        claimed.push(rows);
+    }
+    assert!(!claimed[0].is_empty() && claimed[0] == claimed[1], "{claimed:?}");
+    drop(old);
+
+    let folder = tempfile::tempdir().unwrap();
+    let old = of_another_day(folder.path(), version, sql);
+    holds_what_fill_made(&old).await;
+    compare_sessions(&old, 0..17).await;
+    fill_knowledge(&new, 0..17).await;
+    fill_credentials(&new, 0..3).await;
+    compare_knowledge(&new, &old, 17).await;
+    let lines = old.dump_audit(0, 100).await.unwrap();
+    let credentials: Vec<_> = lines.into_iter().filter_map(|(_, line)| line.credential).collect();
+    assert_eq!(credentials, ["credential-0", "credential-1", "credential-2"]);
     let [new, old] = [other, folder].map(|folder| weights(folder.path()));
     assert!(new.len() == 2 && new == old, "what is counted of names: {new:?} {old:?}");
 }

@@ -7,12 +7,15 @@ use std::sync::{
 
 use axum::{Router, body::Bytes, http::StatusCode, routing::post};
 use nuncio_engine::{Part, State, question::Question};
-use nuncio_flows::sparc::{Phase, SparcModel, SparcOptions};
+use nuncio_flows::{
+    batch::{Batch, BatchOptions},
+    sparc::{Phase, SparcModel, SparcOptions},
+};
 use serde_json::{Value, json};
 
 use super::stage::{
-    by_model, by_person, by_person_of, example, in_fence, is_decision, phase_of, result, stage, tests_that,
-    words,
+    Stage, by_model, by_person, by_person_of, example, in_fence, is_decision, me, phase_of, result, stage,
+    tests_that, words,
 };
 
 fn versions(workflow: &Value) -> Vec<String> {
@@ -86,6 +89,41 @@ async fn the_coordinator_drives_a_workflow_to_its_completion_by_the_callers_mode
     assert_eq!((&by["caller"], &by["agent"]), (&json!("local"), &json!("analyst")));
     assert!(by["task"].is_string());
     stage.stop().await;
+}
+
+/// `batchtoolsEnabled`: at the end one batch stores what passed in the memory bank.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workflow_with_batchtools_leaves_its_artifacts_in_the_memory_bank() {
+    for enabled in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let batch = Arc::new(Batch::new(BatchOptions::default()));
+        let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch)).await;
+        let start = json!({ "contextId": "w", "goal": "Links that expire", "batchtoolsEnabled": enabled });
+        stage.call(&me(), "sparc_start", start).await.unwrap();
+        let task =
+            stage.begin("coordinator", json!({ "contextId": "w", "goal": "Links that expire" }), true).await;
+        let task = stage.drive(&task, |question| Some(by_model(question))).await;
+        assert_eq!(task.state, State::Completed, "{}", words(&task));
+        let ran = result(&task);
+        let bank = stage.engine.memory();
+        for phase in Phase::ALL {
+            let stored = bank.get(&me(), "sparc-workflow", &format!("w:{phase}")).await.unwrap();
+            let stored = stored.map(|entry| entry.value);
+            assert_eq!(stored, enabled.then(|| example(phase)), "{phase}");
+        }
+        match enabled {
+            true => {
+                let batch = ran["batch"].as_str().unwrap_or_else(|| panic!("{ran}"));
+                let status = stage.call(&me(), "batch_status", json!({ "batchId": batch })).await.unwrap();
+                assert_eq!(
+                    (&status["status"], &status["counts"]["succeeded"]),
+                    (&json!("completed"), &json!(5))
+                );
+            }
+            false => assert_eq!(ran.get("batch"), None, "{ran}"),
+        }
+        stage.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

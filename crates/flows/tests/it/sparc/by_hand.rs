@@ -134,6 +134,58 @@ async fn refinement_passes_only_when_its_tests_do() {
     }
 }
 
+/// The command runs with the rights of the server, whoever's workflow it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_test_command_runs_for_the_tenants_it_is_for_and_for_no_other() {
+    assert_eq!(SparcOptions::default().test_tenants, ["home"], "unless the operator names others");
+    let (home, ada, eve) = (me(), Caller::named("acme/ada"), Caller::named("other/eve"));
+    for (tenants, runs) in [
+        (&["home"][..], [true, false, false]),
+        (&["acme"], [false, true, false]),
+        (&["*"], [true, true, true]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = SparcOptions {
+            test_dir: Some(folder.path().into()),
+            test_tenants: tenants.iter().map(|tenant| (*tenant).to_owned()).collect(),
+            ..tests_that("echo ran >> ran")
+        };
+        let (stage, _store) = stage(options).await;
+        let mut expected = 0;
+        for (caller, runs) in [&home, &ada, &eve].into_iter().zip(runs) {
+            let report = stage.workflows.test(caller, "w").await.unwrap();
+            expected += usize::from(runs);
+            let ran = std::fs::read_to_string(folder.path().join("ran")).unwrap_or_default();
+            assert_eq!(ran.lines().count(), expected, "{tenants:?} {caller:?}");
+            match (runs, report.failure) {
+                (true, failure) => assert_eq!((failure, report.exit_code), (None, Some(0))),
+                (false, failure) => {
+                    let failure = failure.expect("it says why");
+                    let names = failure.contains("sparc.test-tenants") && failure.contains(caller.tenant());
+                    assert!(names && report.exit_code.is_none(), "{failure}");
+                }
+            }
+        }
+        stage.stop().await;
+    }
+}
+
+/// A gate of another tenant does not pass, and says whom to ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refinement_of_a_tenant_without_the_test_command_does_not_pass() {
+    let (stage, _folder) = stage(tests_that("true")).await;
+    let ada = Caller::named("acme/ada");
+    stage.call(&ada, "sparc_start", json!({ "contextId": "w", "goal": "Links" })).await.unwrap();
+    let mut last = Value::Null;
+    for phase in [Phase::Specification, Phase::Pseudocode, Phase::Architecture, Phase::Refinement] {
+        let given = json!({ "contextId": "w", "phase": phase, "artifact": example(phase) });
+        last = stage.call(&ada, "sparc_submit", given).await.unwrap();
+    }
+    assert_eq!(last["passed"], false, "{last}");
+    assert!(last["gate"]["violations"].to_string().contains("sparc.test-tenants"), "{last}");
+    stage.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_so_many_test_commands_run_at_once() {
     assert_eq!(SparcOptions::default().test_commands, 1, "they share a folder");

@@ -8,7 +8,11 @@ use nuncio_engine::{
     question::{Ask, Question},
     surface::{Body, HandlerError, Request, ResourceContent, Said, Shape, ToolOutput, matches},
 };
-use nuncio_flows::sparc::{Phase, Sparc, SparcOptions, Template, Workflows};
+use nuncio_flows::{
+    batch::Batch,
+    memory::{MemoryBank, MemoryOptions},
+    sparc::{Phase, Sparc, SparcOptions, Template, Workflows},
+};
 use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -24,6 +28,11 @@ pub(crate) struct Stage {
 impl Stage {
     /// An engine on a folder; waits until whoever had it before has let go of it.
     pub(crate) async fn open(folder: &Path, options: SparcOptions) -> Self {
+        Self::open_beside(folder, options, None).await
+    }
+
+    /// The same, beside the batch engine where one is given.
+    pub(crate) async fn open_beside(folder: &Path, options: SparcOptions, batch: Option<Arc<Batch>>) -> Self {
         let store = within(async {
             loop {
                 let sqlite = SqliteOptions { readers: 1, ..SqliteOptions::default() };
@@ -36,12 +45,16 @@ impl Stage {
         .await;
         let sparc = Arc::new(Sparc::new(options));
         let mut catalog = Catalog::default();
-        for agent in sparc.agents() {
+        for agent in sparc.agents().into_iter().chain(batch.iter().flat_map(|batch| batch.agents())) {
             catalog.add(agent).unwrap();
         }
         let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
         engine.catalog().surface().set_base_url("http://here.example");
         sparc.install(&engine, engine.catalog().surface()).unwrap();
+        if let Some(batch) = batch {
+            let bank = MemoryBank::new(engine.clone(), MemoryOptions::default());
+            batch.install(&engine, &bank, engine.catalog().surface()).unwrap();
+        }
         Self { workflows: sparc.workflows(&engine), engine }
     }
 

@@ -4,6 +4,7 @@ use std::{
     fs,
     net::TcpListener,
     sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 
 use axum::{Router, body::Bytes, response::IntoResponse, routing::post};
