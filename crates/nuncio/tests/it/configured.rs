@@ -2,6 +2,7 @@
 
 mod access;
 mod examples;
+mod input;
 mod llm;
 mod quarantine;
 mod tables;
