@@ -3,6 +3,7 @@
 mod access;
 mod examples;
 mod hostile_schema;
+mod input;
 mod llm;
 mod quarantine;
 mod redirects;
