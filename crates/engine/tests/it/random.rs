@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use nuncio_engine::{Engine, Error, List, State, Submit, Task, store::Store};
+use nuncio_engine::{Engine, Error, List, Message, State, Submit, Task, store::Store};
 use proptest::{prelude::*, sample::select, test_runner::TestRunner};
 use serde_json::json;
 
@@ -177,7 +177,8 @@ fn wherever_a_server_dies_its_tasks_end_as_they_would_have() {
                 life.engine.task(task.origin.id).await
             });
             life.cut();
-            prop_assert_eq!((ended.state, artifacts(&ended)), expected);
+            let words = ended.status_message.as_ref().map(Message::joined_text);
+            prop_assert_eq!((ended.state, artifacts(&ended)), expected, "its last words: {:?}", words);
             Ok(())
         })
         .unwrap();
