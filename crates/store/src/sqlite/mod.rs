@@ -163,7 +163,11 @@ impl SqliteStore {
         run: impl FnOnce(&mut Connection, &mut Names) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let readers = Arc::clone(readers);
-        let result = tokio::task::spawn_blocking(move || readers.read(run)).await;
+        let result = match tokio::task::spawn_blocking(move || readers.read(run)).await {
+            // The runtime ends: whoever reads must not take that for a failure, and write it down.
+            Err(error) if error.is_cancelled() => std::future::pending().await,
+            result => result,
+        };
         result
             .map_err(|error| StoreError::Broken(error.to_string()))?
             .ok_or_else(closed)?
