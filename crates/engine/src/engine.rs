@@ -1,6 +1,7 @@
 //! The front door: one method per operation, free of any transport. Every binding wraps these and nothing
 //! else.
 
+mod measure;
 mod options;
 mod queue;
 mod slots;
@@ -18,6 +19,7 @@ use tokio::{
     time::Instant,
 };
 
+pub use measure::Meter;
 pub use options::{Limits, Options};
 pub(crate) use slots::{CalledSlot, Slot, TreeUse};
 
@@ -116,6 +118,10 @@ pub(crate) struct Inner {
     pub(crate) admin: Admin,
     /// What owners and tenants use on this node.
     pub(crate) usage: Arc<Ledger>,
+    /// Count what other modules store of tenants.
+    meters: Mutex<Vec<Arc<dyn Meter>>>,
+    /// Has it measured now what tenants store.
+    measure: Notify,
     master_key: MasterKey,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
@@ -152,6 +158,8 @@ impl Engine {
             guard: Guard::new(&options.access),
             admin: Admin::default(),
             usage,
+            meters: Mutex::default(),
+            measure: Notify::new(),
             master_key,
             node: NodeId(clock.new_id()),
             store,
@@ -195,6 +203,7 @@ impl Engine {
         tokio::spawn(upkeep::reads_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::sweep_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::list_loop(Arc::clone(&inner)));
+        tokio::spawn(measure::measure_loop(Arc::clone(&inner)));
         Ok(Self(inner))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     guard::AccessOptions,
     memory::{MemoryLimits, Privacy},
-    usage::UsageLimits,
+    usage::{Resource, Share, UsageLimits},
 };
 
 /// What an operator may set.
@@ -54,8 +54,10 @@ pub struct Options {
     pub sweep_poll: Duration,
     /// How callers are let through.
     pub access: AccessOptions,
-    /// What one owner, one tenant and all together may use at once.
+    /// What one owner, one tenant and all together may use at once, and what one tenant may store.
     pub usage: UsageLimits,
+    /// How long after the last time it is measured again what tenants store.
+    pub measure_interval: Duration,
 }
 
 /// Caps on what one task may hold.
@@ -106,7 +108,12 @@ impl Default for Options {
             reads_flush: Duration::from_secs(3),
             sweep_poll: Duration::from_secs(5),
             access: AccessOptions::default(),
-            usage: UsageLimits::default(),
+            usage: {
+                let mut limits = UsageLimits::default();
+                limits.set(Resource::Tokens, Share { tenant: Some(10_000), ..Share::default() });
+                limits
+            },
+            measure_interval: Duration::from_secs(60),
         }
     }
 }

@@ -24,6 +24,7 @@ mod script;
 mod sending;
 mod shares;
 mod states;
+mod stored;
 mod traces;
 mod waiting;
 mod world;

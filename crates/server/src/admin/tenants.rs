@@ -9,10 +9,13 @@ use axum::{
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::stream;
-use nuncio_engine::admin::{ExportCursor, ExportItem, Order, TenantStatus};
+use nuncio_engine::{
+    Resource, TenantUsage,
+    admin::{ExportCursor, ExportItem, Order, TenantStatus},
+};
 use nuncio_wire::timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{administrator, answer_engine, invalid, tasks};
 use crate::{
@@ -30,7 +33,11 @@ pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) ->
         Err(refused) => return refused,
     };
     let listed = app.engine.tenants(&caller).await;
-    let show = |all: Vec<TenantStatus>| json!({ "tenants": all.iter().map(status).collect::<Vec<_>>() });
+    let measured_at = app.engine.usage().measured_at().map(timestamp::format);
+    let show = |all: Vec<TenantStatus>| {
+        let tenants: Vec<Value> = all.iter().map(status).collect();
+        json!({ "tenants": tenants, "measuredAt": measured_at })
+    };
     answer_engine(&app, listed.map(show))
 }
 
@@ -42,7 +49,13 @@ pub(crate) async fn get(
 ) -> Response<Body> {
     match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
         Ok(caller) => {
-            answer_engine(&app, app.engine.tenant(&caller, &tenant).await.map(|found| status(&found)))
+            let measured_at = app.engine.usage().measured_at().map(timestamp::format);
+            let found = app.engine.tenant(&caller, &tenant).await.map(|found| {
+                let mut shown = status(&found);
+                shown["measuredAt"] = measured_at.into();
+                shown
+            });
+            answer_engine(&app, found)
         }
         Err(refused) => refused,
     }
@@ -199,7 +212,26 @@ fn status(found: &TenantStatus) -> Value {
         None => json!({ "state": "active" }),
     };
     shown["tenant"] = found.tenant.as_str().into();
+    shown["usage"] = usage(&found.usage);
     shown
+}
+
+/// What a tenant uses, by resource.
+fn usage(usage: &TenantUsage) -> Value {
+    let amount = |resource: Resource| (member(resource.name()), usage.of(resource).into());
+    let mut shown: Map<String, Value> = Resource::ALL.into_iter().map(amount).collect();
+    shown.insert("callers".into(), usage.owners.into());
+    shown.into()
+}
+
+/// The name of a resource as a member of JSON: `stored-bytes` is `storedBytes`.
+fn member(name: &str) -> String {
+    let mut words = name.split('-');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |member, word| {
+        let (initial, rest) = word.split_at(1.min(word.len()));
+        member + &initial.to_ascii_uppercase() + rest
+    })
 }
 
 /// An order as it is shown.
