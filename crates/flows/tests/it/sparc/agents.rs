@@ -24,9 +24,9 @@ fn versions(workflow: &Value) -> Vec<String> {
 }
 
 /// What a follower of the task is told of its phases.
-async fn phase_events(stage: &super::stage::Stage, task: &nuncio_engine::Task) -> Vec<String> {
+async fn phase_events(stage: &Stage, task: &nuncio_engine::Task) -> Vec<String> {
     let id = task.origin.id.to_string();
-    let mut follower = stage.engine.follow(&super::stage::me(), &id, 0).await.unwrap();
+    let mut follower = stage.engine.follow(&me(), &id, 0).await.unwrap();
     let mut told = vec![];
     while let nuncio_engine::Next::Batch(batch) = follower.next().await.unwrap() {
         for (_, entry) in batch.iter() {
@@ -136,10 +136,8 @@ async fn where_there_is_no_model_a_person_fills_in_forms() {
     let workflow = stage.status("w").await;
     assert_eq!(versions(&workflow), ONE_OF_EACH);
     for phase in Phase::ALL {
-        let (artifact, _) = stage
-            .read(&super::stage::me(), &format!("sparc://workflow/w/artifacts/{phase}/1"))
-            .await
-            .unwrap();
+        let (artifact, _) =
+            stage.read(&me(), &format!("sparc://workflow/w/artifacts/{phase}/1")).await.unwrap();
         assert_eq!(artifact["content"], example(phase), "{phase}");
     }
     stage.stop().await;
@@ -206,7 +204,7 @@ async fn going_back_is_followed() {
     let (stage, folder) = stage(tests_that("test -e fixed")).await;
     stage.stop().await;
     let options = SparcOptions { test_dir: Some(folder.path().into()), ..tests_that("test -e fixed") };
-    let stage = super::stage::Stage::open(folder.path(), options).await;
+    let stage = Stage::open(folder.path(), options).await;
     let task = stage.begin("coordinator", json!({ "contextId": "w", "goal": "Links" }), true).await;
     let (fixed, mut decisions) = (folder.path().join("fixed"), 0);
     let task = stage
