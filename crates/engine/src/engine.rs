@@ -1,6 +1,7 @@
 //! The front door: one method per operation, free of any transport. Every binding wraps these and nothing
 //! else.
 
+mod measure;
 mod options;
 mod queue;
 mod slots;
@@ -18,6 +19,7 @@ use tokio::{
     time::Instant,
 };
 
+pub use measure::Meter;
 pub use options::{Limits, Options};
 pub(crate) use slots::{CalledSlot, Slot, TreeUse};
 
@@ -119,6 +121,10 @@ pub(crate) struct Inner {
     pub(crate) usage: Arc<Ledger>,
     /// What tenants use of the processor.
     pub(crate) cpu: CpuShares,
+    /// Count what other modules store of tenants.
+    meters: Mutex<Vec<Arc<dyn Meter>>>,
+    /// Has it measured now what tenants store.
+    measure: Notify,
     master_key: MasterKey,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<Hub>,
@@ -159,6 +165,8 @@ impl Engine {
             admin: Admin::default(),
             usage,
             cpu: CpuShares::new(options.limits.cpu_percent),
+            meters: Mutex::default(),
+            measure: Notify::new(),
             master_key,
             node: NodeId(clock.new_id()),
             store,
@@ -203,6 +211,7 @@ impl Engine {
         tokio::spawn(upkeep::reads_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::sweep_loop(Arc::clone(&inner)));
         tokio::spawn(upkeep::list_loop(Arc::clone(&inner)));
+        tokio::spawn(measure::measure_loop(Arc::clone(&inner)));
         Ok(Self(inner))
     }
 

@@ -45,7 +45,7 @@ pub use catalog::Catalog;
 pub use commands::{list::List, reply::Reply, submit::Submit, withdraw::QuestionWithdrawer};
 pub use content::{Artifact, Content, Message, Part, Role};
 pub use context::{CallEnd, Called, Chunk, StepContext, TaskContext};
-pub use engine::{About, Begun, Engine, Options, Parts};
+pub use engine::{About, Begun, Engine, Meter, Options, Parts};
 pub use error::Error;
 pub use event::{Event, Level};
 pub use follow::{Follower, Next, Nudge};

@@ -186,8 +186,11 @@ impl Memory {
             max_namespaces: limits.namespaces_per_tenant,
             key: key.clone(),
         };
+        let (usage, weight) = (self.engine.usage(), put.weight());
+        usage.check_stored(&key.tenant, Resource::StoredBytes, weight)?;
         let stored = self.knowledge().put_memory(put).await.map_err(|error| self.refusal(error))?;
         if stored.version == 1 {
+            usage.add_stored(&key.tenant, Resource::StoredBytes, weight);
             // Reads of an earlier entry of that name are not this one's.
             self.engine.0.reads.forget(&key);
             // It may be the first of its namespace.

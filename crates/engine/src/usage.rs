@@ -2,12 +2,14 @@
 //!
 //! A permit counts from the moment it is taken until it is dropped. A limit is per owner, per tenant or for all
 //! together; whoever is over one is refused with the limit's name. The ledger is in memory: what outlives a process
-//! (waiting tasks, stored bytes) is counted again from the store by its module.
+//! (stored bytes, webhooks, tokens) is measured from the store every so often (`stored.rs`, `engine/measure.rs`), per
+//! tenant.
 
 mod limits;
+mod stored;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -15,8 +17,11 @@ use std::{
 use tokio::sync::{Notify, futures::Notified};
 
 pub use self::limits::{Share, UsageLimits};
+pub(crate) use self::stored::Measurement;
+use self::stored::StoredAmounts;
 use crate::{
     access::{Caller, tenant_of},
+    clock::Timestamp,
     error::Error,
 };
 
@@ -75,6 +80,14 @@ impl Resource {
         }
     }
 
+    /// What it is counted in, where it is something that is stored.
+    fn unit(self) -> &'static str {
+        match self {
+            Self::StoredBytes => "bytes",
+            other => other.name(),
+        }
+    }
+
     fn index(self) -> usize {
         self as usize
     }
@@ -105,6 +118,11 @@ pub struct TenantUsage {
 }
 
 impl TenantUsage {
+    /// A tenant that uses nothing.
+    pub fn none(tenant: &str) -> Self {
+        Self { tenant: tenant.to_owned(), owners: 0, counts: Counts::default() }
+    }
+
     /// How much it uses of one resource.
     pub fn of(&self, resource: Resource) -> u64 {
         self.counts[resource.index()]
@@ -116,6 +134,7 @@ impl TenantUsage {
 pub struct Ledger {
     limits: UsageLimits,
     books: Mutex<Books>,
+    stored: Mutex<StoredAmounts>,
     /// Wakes callers that wait for something to be given back.
     released: Notify,
 }
@@ -203,20 +222,83 @@ impl Ledger {
         self.lock().used(owner, resource)
     }
 
-    /// What each tenant uses, by name.
+    /// Lets a tenant store so much more, or refuses it with the limit's name. It counts until the next measurement,
+    /// which finds it in the store, or does not.
+    pub fn accept_stored(&self, tenant: &str, resource: Resource, amount: u64) -> Result<(), Error> {
+        self.check_stored(tenant, resource, amount)?;
+        self.add_stored(tenant, resource, amount);
+        Ok(())
+    }
+
+    /// Refuses a tenant, with the limit's name, that may not store so much more.
+    pub fn check_stored(&self, tenant: &str, resource: Resource, amount: u64) -> Result<(), Error> {
+        if self.limits.of(resource).tenant.is_none() {
+            return Ok(());
+        }
+        let has = self.lock_stored().of(tenant, resource);
+        self.check_counted(tenant, resource, has, amount)
+    }
+
+    /// The same where it was counted how much the tenant has.
+    pub fn check_counted(
+        &self,
+        tenant: &str,
+        resource: Resource,
+        has: u64,
+        amount: u64,
+    ) -> Result<(), Error> {
+        let Some(limit) = self.limits.of(resource).tenant else { return Ok(()) };
+        if has.saturating_add(amount) <= limit {
+            return Ok(());
+        }
+        let (name, unit) = (resource.name(), resource.unit());
+        Err(Error::Limit(format!(
+            "{name}-per-tenant: the tenant {tenant:?} has {has} {unit} and may have {limit}: delete some, which counts \
+             after the next measurement, or ask the operator for more"
+        )))
+    }
+
+    /// Counts what a tenant has stored until the next measurement finds it.
+    pub fn add_stored(&self, tenant: &str, resource: Resource, amount: u64) {
+        self.lock_stored().accept(tenant, resource, amount);
+    }
+
+    /// When it was last measured what tenants store; `None` before the first time.
+    pub fn measured_at(&self) -> Option<Timestamp> {
+        self.lock_stored().measured_at()
+    }
+
+    pub(crate) fn begin_measurement(&self) {
+        self.lock_stored().begin_measurement();
+    }
+
+    pub(crate) fn end_measurement(&self, measured: Measurement, at: Timestamp) {
+        self.lock_stored().end_measurement(measured, at);
+    }
+
+    /// What each tenant uses on this node, and what it stores, by name.
     pub fn report(&self) -> Vec<TenantUsage> {
-        let books = self.lock();
-        let mut report: Vec<TenantUsage> = books
-            .tenants
-            .iter()
-            .map(|(tenant, counts)| TenantUsage {
-                tenant: tenant.to_string(),
-                owners: books.owners.keys().filter(|owner| tenant_of(owner) == &**tenant).count(),
-                counts: *counts,
-            })
-            .collect();
-        report.sort_by(|a, b| a.tenant.cmp(&b.tenant));
-        report
+        let mut report: BTreeMap<String, TenantUsage> = BTreeMap::new();
+        {
+            let books = self.lock();
+            for (tenant, counts) in &books.tenants {
+                report.insert(
+                    tenant.to_string(),
+                    TenantUsage { tenant: tenant.to_string(), owners: 0, counts: *counts },
+                );
+            }
+            for owner in books.owners.keys() {
+                if let Some(usage) = report.get_mut(tenant_of(owner)) {
+                    usage.owners += 1;
+                }
+            }
+        }
+        let stored = self.lock_stored();
+        for (tenant, counts) in stored.by_tenant() {
+            let usage = report.entry(tenant.to_owned()).or_insert_with(|| TenantUsage::none(tenant));
+            usage.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        report.into_values().collect()
     }
 
     /// The limits.
@@ -227,6 +309,10 @@ impl Ledger {
     fn release(&self, owner: &Arc<str>, resource: Resource, amount: u64) {
         self.lock().subtract(owner, resource, amount);
         self.released.notify_waiters();
+    }
+
+    fn lock_stored(&self) -> MutexGuard<'_, StoredAmounts> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
@@ -384,5 +470,35 @@ mod tests {
         tokio::task::yield_now().await;
         drop(held);
         assert!(waiting.await.unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_tenant_that_stores_as_much_as_it_may_is_refused_and_others_are_not() {
+        let mut limits = UsageLimits::default();
+        limits.set(Resource::StoredBytes, Share { tenant: Some(100), ..Share::default() });
+        let ledger = Ledger::new(limits);
+        let accept = |tenant: &str, bytes| ledger.accept_stored(tenant, Resource::StoredBytes, bytes);
+        accept("acme", 60).unwrap();
+        let refused = accept("acme", 41).unwrap_err();
+        assert!(matches!(refused, Error::Limit(_)), "{refused}");
+        for part in ["stored-bytes-per-tenant", "\"acme\" has 60 bytes and may have 100"] {
+            assert!(refused.to_string().contains(part), "{refused}");
+        }
+        accept("acme", 40).unwrap();
+        accept("other", 100).unwrap();
+        ledger.accept_stored("acme", Resource::Webhooks, 1_000_000).unwrap();
+        let held = ledger.take(&Caller::named("acme/ada"), Resource::Streams).unwrap();
+        let report = ledger.report();
+        let shown: Vec<_> = report
+            .iter()
+            .map(|one| (&*one.tenant, one.owners, one.of(Resource::StoredBytes), one.of(Resource::Streams)))
+            .collect();
+        assert_eq!(shown, [("acme", 1, 100, 1), ("other", 0, 100, 0)]);
+        drop(held);
+        // What was deleted is found by the next measurement.
+        ledger.begin_measurement();
+        ledger.end_measurement(Measurement::default(), Timestamp(1));
+        assert_eq!((ledger.report(), ledger.measured_at()), (vec![], Some(Timestamp(1))));
+        accept("acme", 100).unwrap();
     }
 }

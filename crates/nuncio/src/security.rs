@@ -16,7 +16,9 @@ use std::{
 
 use async_trait::async_trait;
 use http::HeaderMap;
-use nuncio_engine::{Access, Action, AuditLevel, Caller, Engine, Kind, admin::Eraser};
+use nuncio_engine::{
+    Access, Action, AuditLevel, Caller, Engine, Kind, Meter, Resource, access::HOME_TENANT, admin::Eraser,
+};
 use nuncio_server::{
     AuthError, Authenticator, ServerOptions,
     auth::{DeskError, NewToken, TokenDesk, bearer},
@@ -192,6 +194,7 @@ pub(crate) fn install(
         tokio::spawn(tokens::keep_uses(Arc::clone(&tokens), engine.closing()));
         server.authenticator = Some(Arc::new(Gatekeeper { tokens, jwt }));
     }
+    engine.add_meter(Arc::clone(&tokens_to_erase) as Arc<dyn Meter>);
     engine.add_eraser(tokens_to_erase as Arc<dyn Eraser>);
     audit_log::install(engine);
     Ok(())
@@ -249,6 +252,13 @@ impl TokenDesk for Desk {
         let id = tokens::draw_id()?;
         let tenant = wish.tenant.as_deref().unwrap_or(caller.tenant());
         self.allow(caller, Action::Write, "token.create", &Tokens::created_address(&id, tenant))?;
+        // Who makes one elsewhere is refused below, and is not told how many there are.
+        if caller.tenant() == HOME_TENANT || caller.tenant() == tenant {
+            // Counted, not measured: tokens are made seldom, and their limit is small.
+            let counts = self.tokens.measure().await?;
+            let has = counts.iter().find(|(name, _)| name == tenant).map_or(0, |(_, count)| *count);
+            self.engine.usage().check_counted(tenant, Resource::Tokens, has, 1)?;
+        }
         self.tokens.create_as(&id, caller, wish).await
     }
 

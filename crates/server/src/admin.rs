@@ -9,7 +9,7 @@ pub(crate) mod webhooks;
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes},
     extract::{Path, Query, State},
     http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header},
 };
@@ -51,11 +51,9 @@ pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) 
     if let Some(refused) = refuse_stranger(&app, request.headers()) {
         return refused;
     }
-    let limits = &app.options.limits;
-    let (parts, body) = request.into_parts();
-    let body = match gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await {
+    let body = match read_body(&app, request).await {
         Ok(body) => body,
-        Err(refusal) => return rpc::refuse(&refusal),
+        Err(refused) => return refused,
     };
     let Replay { delivery } = match serde_json::from_slice(&body) {
         Ok(replay) => replay,
@@ -89,11 +87,9 @@ pub(crate) async fn create_token(State(app): State<Arc<App>>, request: Request<B
         Ok(found) => found,
         Err(refused) => return refused,
     };
-    let limits = &app.options.limits;
-    let (parts, body) = request.into_parts();
-    let body = match gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await {
+    let body = match read_body(&app, request).await {
         Ok(body) => body,
-        Err(refusal) => return rpc::refuse(&refusal),
+        Err(refused) => return refused,
     };
     match serde_json::from_slice(&body) {
         Ok(wish) => answer(&app, desk.create(&caller, wish).await),
@@ -178,6 +174,14 @@ async fn administrator(
     app.caller(headers, peer, path).await.map_err(|error| app.challenge.refusal("", &error))
 }
 
+/// The body of a request, within the limits of every request.
+async fn read_body(app: &App, request: Request<Body>) -> Result<Bytes, Response<Body>> {
+    let limits = &app.options.limits;
+    let (parts, body) = request.into_parts();
+    let body = gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await;
+    body.map_err(|refusal| rpc::refuse(&refusal))
+}
+
 fn answer(app: &App, said: Result<Value, DeskError>) -> Response<Body> {
     let (status, message) = match said {
         Ok(value) => return rpc::json(value.to_string()),
@@ -204,7 +208,7 @@ pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
         Error::Suspended(..) => (StatusCode::FORBIDDEN, None),
         Error::NoSuchTask(_) => (StatusCode::NOT_FOUND, None),
         Error::Invalid(_) => (StatusCode::BAD_REQUEST, None),
-        Error::NotCancelable(_) => (StatusCode::CONFLICT, None),
+        Error::NotCancelable(_) | Error::Limit(_) => (StatusCode::CONFLICT, None),
         Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, Some(*retry_after)),
         Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(*retry_after)),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, None),

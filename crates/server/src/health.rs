@@ -7,7 +7,7 @@ use axum::{
     extract::State,
     http::{HeaderValue, Request, Response, StatusCode, header},
 };
-use nuncio_engine::{Access, Action, Kind};
+use nuncio_engine::{Access, Action, Kind, Resource, TenantUsage};
 use serde_json::json;
 
 use crate::{
@@ -54,9 +54,22 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, request: Request<Body>)
     metrics::gauge!("nuncio_tasks_running").set(running as f64);
     metrics::gauge!("nuncio_tasks_queued").set(queued as f64);
     metrics::gauge!("nuncio_streams_open").set(app.open_streams() as f64);
+    set_usage(&app.engine.usage_report());
     let text = app.options.metrics.as_ref().map(|render| render()).unwrap_or_default();
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
+}
+
+/// The ledger by resource: all tenants together, and the one that uses most. Tenants have no label of their own: callers
+/// could make as many figures as there are names.
+fn set_usage(report: &[TenantUsage]) {
+    for resource in Resource::ALL {
+        let amounts = || report.iter().map(|tenant| tenant.of(resource));
+        let name = resource.name();
+        metrics::gauge!("nuncio_usage", "resource" => name).set(amounts().sum::<u64>() as f64);
+        let most = amounts().max().unwrap_or_default();
+        metrics::gauge!("nuncio_usage_largest_tenant", "resource" => name).set(most as f64);
+    }
 }

@@ -1,6 +1,6 @@
 //! Tenants: listed, suspended, resumed, erased; and the stop of a token's work.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use super::{
     ADMIN_TENANTS,
@@ -13,6 +13,7 @@ use crate::{
     engine::Engine,
     error::Error,
     knowledge::Expect,
+    usage::TenantUsage,
 };
 
 /// How long an answer waits for the first pass of an order.
@@ -33,6 +34,8 @@ pub struct TenantStatus {
     pub tenant: String,
     /// The order that stands, if there is one; else the tenant is served.
     pub order: Option<Order>,
+    /// What it uses on this node, and what it stores.
+    pub usage: TenantUsage,
 }
 
 impl Engine {
@@ -56,12 +59,21 @@ impl Engine {
                 names.insert(tenant.to_owned(), Some(order));
             }
         }
-        // Pseudonyms of what was erased are nobody.
-        let shown = |name: &str| reaches(caller, name) && !name.contains(':');
+        let mut usage: HashMap<String, TenantUsage> =
+            self.usage_report().into_iter().map(|usage| (usage.tenant.clone(), usage)).collect();
+        // One that has tokens and nothing else yet is known by what it uses.
+        for tenant in usage.keys() {
+            names.entry(tenant.clone()).or_insert(None);
+        }
+        // Pseudonyms of what was erased are nobody, and the server's own records belong to no tenant.
+        let shown = |name: &str| reaches(caller, name) && !name.contains([':', '/']);
         Ok(names
             .into_iter()
             .filter(|(name, _)| shown(name))
-            .map(|(tenant, order)| TenantStatus { tenant, order })
+            .map(|(tenant, order)| {
+                let usage = usage.remove(&tenant).unwrap_or_else(|| TenantUsage::none(&tenant));
+                TenantStatus { tenant, order, usage }
+            })
             .collect())
     }
 
@@ -90,7 +102,7 @@ impl Engine {
             }
         };
         let order = self.give(&about_tenant(tenant), give).await?;
-        Ok(TenantStatus { tenant: tenant.to_owned(), order: Some(order) })
+        Ok(self.status(tenant, Some(order)))
     }
 
     /// Serves a tenant again that was suspended, or opens the name of one that was erased.
@@ -126,7 +138,7 @@ impl Engine {
             }
         }
         self.0.follow_orders().await?;
-        Ok(TenantStatus { tenant: tenant.to_owned(), order: None })
+        Ok(self.status(tenant, None))
     }
 
     /// Deletes all that a tenant has: tasks, sessions, memory, workflows and other records, tokens. Lines of the audit
@@ -144,7 +156,7 @@ impl Engine {
             }
         };
         let order = self.give(&about_tenant(tenant), give).await?;
-        Ok(TenantStatus { tenant: tenant.to_owned(), order: Some(order) })
+        Ok(self.status(tenant, Some(order)))
     }
 
     /// How the order about a tenant stands.
@@ -155,7 +167,7 @@ impl Engine {
             return Err(no_such(tenant));
         }
         let order = self.0.order(&about_tenant(tenant)).await?.map(|(order, _)| order);
-        Ok(TenantStatus { tenant: tenant.to_owned(), order })
+        Ok(self.status(tenant, order))
     }
 
     /// Cancels all that a token of that owner has made, and goes on for as long as another node may still take it.
@@ -167,6 +179,12 @@ impl Engine {
             Ok(order)
         };
         self.give(&about_token(token), give).await
+    }
+
+    fn status(&self, tenant: &str, order: Option<Order>) -> TenantStatus {
+        let found = self.usage_report().into_iter().find(|usage| usage.tenant == tenant);
+        let usage = found.unwrap_or_else(|| TenantUsage::none(tenant));
+        TenantStatus { tenant: tenant.to_owned(), order, usage }
     }
 
     fn allow_tenant(

@@ -33,6 +33,7 @@ use crate::{
     surface::Abilities,
     task::{Origin, State, Task, TaskId},
     trace::{self, Trace},
+    usage::Resource,
     webhook::WebhookConfig,
 };
 
@@ -346,6 +347,14 @@ impl Inner {
         profile: &Arc<Profile>,
         digest: Option<Digest>,
     ) -> Result<Begun, Refused> {
+        let tenant = caller.tenant();
+        if submit.parent.is_none() {
+            // Work that was accepted may go on; only more of it is refused.
+            self.usage.accept_stored(tenant, Resource::StoredBytes, submit.message.size() as u64)?;
+        }
+        if !submit.webhooks.is_empty() {
+            self.usage.accept_stored(tenant, Resource::Webhooks, submit.webhooks.len() as u64)?;
+        }
         let (slot, made) = match &submit.parent {
             None => (self.root_slot_now(caller.owner()), None),
             Some(parent) => {

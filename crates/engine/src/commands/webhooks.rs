@@ -4,11 +4,12 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::{check_id, submit::encode_webhook};
 use crate::{
-    access::{Action, Caller},
+    access::{Action, Caller, tenant_of},
     agent::Profile,
     engine::{Engine, Inner},
     error::Error,
     store::{TaskRow, Webhook},
+    usage::Resource,
     webhook::WebhookConfig,
 };
 
@@ -83,6 +84,7 @@ impl Inner {
     }
 
     pub(crate) async fn keep_webhook(&self, row: &TaskRow, hook: &Webhook, cap: usize) -> Result<(), Error> {
+        self.usage.accept_stored(tenant_of(&row.owner), Resource::Webhooks, 1)?;
         self.store.put_webhook(row.no, hook.clone(), cap).await?;
         if let Some(run) = self.local_run(row.id) {
             run.hooked.store(true, Ordering::Relaxed);

@@ -57,8 +57,10 @@ pub struct Options {
     pub sweep_poll: Duration,
     /// How callers are let through.
     pub access: AccessOptions,
-    /// What one owner, one tenant and all together may use at once.
+    /// What one owner, one tenant and all together may use at once, and what one tenant may store.
     pub usage: UsageLimits,
+    /// How long after the last time it is measured again what tenants store.
+    pub measure_interval: Duration,
 }
 
 /// Caps on what one task may hold.
@@ -117,6 +119,7 @@ impl Default for Options {
             sweep_poll: Duration::from_secs(5),
             access: AccessOptions::default(),
             usage: default_usage(),
+            measure_interval: Duration::from_secs(60),
         }
     }
 }
@@ -140,9 +143,10 @@ impl Default for Limits {
     }
 }
 
-/// A tenant searches no more than two namespaces at once, and waits for its own.
+/// A tenant searches no more than two namespaces at once, and waits for its own. Tokens have a generous bound.
 fn default_usage() -> UsageLimits {
     let mut usage = UsageLimits::default();
+    usage.set(Resource::Tokens, Share { tenant: Some(10_000), ..Share::default() });
     usage.set(Resource::Scans, Share { owner: Some(2), tenant: Some(2), total: None });
     usage
 }

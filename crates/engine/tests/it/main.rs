@@ -26,6 +26,7 @@ mod script;
 mod sending;
 mod shares;
 mod states;
+mod stored;
 mod traces;
 mod waiting;
 mod world;

@@ -10,7 +10,7 @@ use super::{
     error::CliError,
     local_server,
     output::{self, Format},
-    table::table,
+    table::{Table, age, bytes, cell, table},
     text::Text,
     token,
 };
@@ -19,6 +19,14 @@ use super::{
 pub(crate) enum Command {
     /// List tenants, and how they stand
     List(token::Flags),
+    /// Show what tenants use now, and what they store
+    Usage {
+        /// The tenant; without one, all of them
+        #[arg(value_name = "TENANT")]
+        tenant: Option<String>,
+        #[command(flatten)]
+        flags: token::Flags,
+    },
     /// Refuse a tenant's callers, and cancel what runs for it; tasks that wait for an answer wait on
     Suspend {
         /// The tenant
@@ -66,7 +74,10 @@ pub(crate) struct One {
 impl Command {
     fn flags(&self) -> &token::Flags {
         match self {
-            Self::List(flags) | Self::Suspend { flags, .. } | Self::Export { flags, .. } => flags,
+            Self::List(flags)
+            | Self::Usage { flags, .. }
+            | Self::Suspend { flags, .. }
+            | Self::Export { flags, .. } => flags,
             Self::Resume(one) | Self::Erase { one, .. } => &one.flags,
         }
     }
@@ -86,12 +97,13 @@ impl Command {
         let server =
             Desk::find(&local_server::configured_for(self.flags().data.clone())).await?.server().await?;
         let answer = match &self {
-            Self::List(_) => server.get("/admin/tenants", &[]).await?,
+            Self::List(_) | Self::Usage { tenant: None, .. } => server.get("/admin/tenants", &[]).await?,
+            Self::Usage { tenant: Some(tenant), .. } => server.get(&path(tenant), &[]).await?,
             Self::Suspend { tenant, reason, .. } => {
-                server.post(&path(tenant, "suspend"), &json!({ "reason": reason })).await?
+                server.post(&path_of(tenant, "suspend"), &json!({ "reason": reason })).await?
             }
-            Self::Resume(one) => server.post(&path(&one.tenant, "resume"), &Value::Null).await?,
-            Self::Erase { one, .. } => server.post(&path(&one.tenant, "erase"), &Value::Null).await?,
+            Self::Resume(one) => server.post(&path_of(&one.tenant, "resume"), &Value::Null).await?,
+            Self::Erase { one, .. } => server.post(&path_of(&one.tenant, "erase"), &Value::Null).await?,
             Self::Export { tenant, file, .. } => return export(&server, tenant, file, format).await,
         };
         if format == Format::Json {
@@ -104,14 +116,51 @@ impl Command {
                     [("TENANT", "tenant"), ("STATE", "state"), ("SINCE", "since"), ("REASON", "reason")];
                 table(&columns, tenants)
             }
+            Self::Usage { .. } => usage_table(&answer),
             _ => show(&answer),
         })
     }
 }
 
-fn path(tenant: &str, what: &str) -> String {
+fn path(tenant: &str) -> String {
     let tenant: String = url::form_urlencoded::byte_serialize(tenant.as_bytes()).collect();
-    format!("/admin/tenants/{tenant}/{what}")
+    format!("/admin/tenants/{tenant}")
+}
+
+fn path_of(tenant: &str, what: &str) -> String {
+    format!("{}/{what}", path(tenant))
+}
+
+/// What is shown of the usage of tenants: a heading, the member, and whether it is bytes.
+const USAGE: [(&str, &str, bool); 9] = [
+    ("RUNNING ", "runningTasks", false),
+    ("WAITING ", "waitingTasks", false),
+    ("STREAMS ", "streams", false),
+    ("SESSIONS ", "sessions", false),
+    ("SCANS ", "scans", false),
+    ("IN FLIGHT ", "bytesInFlight", true),
+    ("STORED ", "storedBytes", true),
+    ("WEBHOOKS ", "webhooks", false),
+    ("TOKENS ", "tokens", false),
+];
+
+fn usage_table(answer: &Value) -> String {
+    let one = std::slice::from_ref(answer);
+    let tenants = answer["tenants"].as_array().map_or(one, Vec::as_slice);
+    let heads: Vec<&'static str> = [&["TENANT"][..], &USAGE.map(|(heading, ..)| heading)].concat();
+    let mut table = Table::new(&heads);
+    for tenant in tenants {
+        let amounts = USAGE.iter().map(|(_, member, is_bytes)| match &tenant["usage"][*member] {
+            amount if *is_bytes => bytes(amount),
+            amount => cell(amount),
+        });
+        table.row(std::iter::once(cell(&tenant["tenant"])).chain(amounts));
+    }
+    let measured = match &answer["measuredAt"] {
+        Value::Null => "What is stored has not been measured yet.".to_owned(),
+        at => format!("What is stored was measured {}.", age(at)),
+    };
+    format!("{}\n{measured}\n", table.show())
 }
 
 fn show(answer: &Value) -> String {
@@ -146,7 +195,7 @@ fn show(answer: &Value) -> String {
 }
 
 async fn export(server: &Server, tenant: &str, file: &PathBuf, format: Format) -> Result<(), CliError> {
-    let mut lines = server.lines(&path(tenant, "export")).await?;
+    let mut lines = server.lines(&path_of(tenant, "export")).await?;
     let to_terminal = file.as_os_str() == "-";
     let unwritable = |error: std::io::Error| CliError::Admin(format!("{}: {error}", file.display()));
     let mut out: Box<dyn std::io::Write> = match to_terminal {

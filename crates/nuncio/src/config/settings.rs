@@ -4,7 +4,9 @@ use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use nuncio::{
     AuthMode, Provider, TrustedProxy, UnknownProvider,
-    engine::{AuditLevel, Grants, Kind, guard::RateError, memory::Privacy, redact::Redactor},
+    engine::{
+        AuditLevel, Grants, Kind, Resource, Share, guard::RateError, memory::Privacy, redact::Redactor,
+    },
     flows::sparc::SparcModel,
 };
 
@@ -199,6 +201,16 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("limits.tasks-per-root", whole, "Tasks that are ever made below one that a caller sent, by calls within calls", engine.limits.tasks_per_root),
     field!("limits.running-per-root", whole, "Of those, how many are at work on one node at once", engine.limits.running_per_root),
     field!("limits.cpu-percent", whole, "How much of the processors tenants use together while several are active: one that uses more than its fair part of it waits; 0: as much as there is", engine.limits.cpu_percent),
+    row("limits.stored-bytes-per-tenant", Shape::Text, "N", "Bytes of tasks, memory and workflows that one tenant may store, or off; measured every measure-interval",
+        |config| tenant_share(config, Resource::StoredBytes),
+        |config, text| set_tenant_share(config, Resource::StoredBytes, text)),
+    row("limits.webhooks-per-tenant", Shape::Text, "N", "Webhooks of all tasks of one tenant, or off",
+        |config| tenant_share(config, Resource::Webhooks),
+        |config, text| set_tenant_share(config, Resource::Webhooks, text)),
+    row("limits.tokens-per-tenant", Shape::Text, "N", "Tokens of one tenant, those included that are revoked or have ended and are still listed, or off",
+        |config| tenant_share(config, Resource::Tokens),
+        |config, text| set_tenant_share(config, Resource::Tokens, text)),
+    field!("limits.measure-interval", duration, "How long after the last time it is measured again what tenants store", engine.measure_interval),
     field!("limits.id-bytes", whole, "Bytes of an id that a client chooses", engine.limits.id_bytes),
     field!("limits.schema-cost", whole, "Schemas that one value is held against for a tool of another MCP server, with references multiplied out; a tool above it is not called", engine.limits.schema_cost),
 
@@ -364,6 +376,21 @@ pub(crate) static SETTINGS: &[Setting] = &[
 fn whole<T: FromStr>(text: &str) -> Result<T, String> {
     let digits: String = text.chars().filter(|c| *c != '_').collect();
     digits.parse().map_err(|_| format!("expected a whole number, not {text:?}"))
+}
+
+/// How much of a resource one tenant may have.
+fn tenant_share(config: &Config, resource: Resource) -> Option<String> {
+    Some(config.engine.usage.of(resource).tenant.map_or("off".into(), |limit| limit.to_string()))
+}
+
+fn set_tenant_share(config: &mut Config, resource: Resource, text: &str) -> Result<(), String> {
+    let tenant = match text {
+        "off" => None,
+        text => Some(whole(text).map_err(|why| format!("{why}, or off"))?),
+    };
+    let share = config.engine.usage.of(resource);
+    config.engine.usage.set(resource, Share { tenant, ..share });
+    Ok(())
 }
 
 fn switch(text: &str) -> Result<bool, String> {

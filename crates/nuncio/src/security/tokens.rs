@@ -13,7 +13,7 @@ use std::{
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use nuncio_engine::{
-    Caller, Error, Grants,
+    Caller, Error, Grants, Meter, Resource,
     access::HOME_TENANT,
     admin::Eraser,
     clock::{Clock, Timestamp},
@@ -404,6 +404,23 @@ impl Eraser for Tokens {
         }
         self.delete_orphaned_uses().await?;
         Ok(erased)
+    }
+}
+
+/// Tokens of a tenant, those that are listed though they are not good any more included.
+#[async_trait]
+impl Meter for Tokens {
+    fn resource(&self) -> Resource {
+        Resource::Tokens
+    }
+
+    async fn measure(&self) -> Result<Vec<(String, u64)>, Error> {
+        let mut counts: HashMap<String, u64> = HashMap::new();
+        for (id, body) in self.records(KIND, self.clock.now()).await.map_err(engine_error)? {
+            let kept = read(&id, &body).map_err(engine_error)?;
+            *counts.entry(kept.tenant).or_default() += 1;
+        }
+        Ok(counts.into_iter().collect())
     }
 }
 

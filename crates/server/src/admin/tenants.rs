@@ -5,33 +5,40 @@ use std::{convert::Infallible, sync::Arc};
 use axum::{
     body::{Body, Bytes},
     extract::{Path, State},
-    http::{HeaderValue, Request, Response, header},
+    http::{HeaderMap, HeaderValue, Request, Response, header},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::stream;
-use nuncio_engine::admin::{ExportCursor, ExportItem, Order, TenantStatus};
+use nuncio_engine::{
+    Caller, Error, Resource, TenantUsage,
+    admin::{ExportCursor, ExportItem, Order, TenantStatus},
+};
 use nuncio_wire::timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{administrator, answer_engine, invalid, tasks};
+use super::{administrator, answer_engine, invalid, read_body, tasks};
 use crate::{
     app::{App, peer_of},
-    gate, rpc,
+    auth::Peer,
 };
 
 /// The version of the file that an export is.
 const FORMAT: u64 = 1;
 
+/// An answer, or the refusal of who may not ask.
+type Answered = Result<Response<Body>, Response<Body>>;
+
 /// `GET /admin/tenants`
-pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
-        Ok(caller) => caller,
-        Err(refused) => return refused,
-    };
+pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) -> Answered {
+    let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
     let listed = app.engine.tenants(&caller).await;
-    let show = |all: Vec<TenantStatus>| json!({ "tenants": all.iter().map(status).collect::<Vec<_>>() });
-    answer_engine(&app, listed.map(show))
+    let measured_at = app.engine.usage().measured_at().map(timestamp::format);
+    let show = |all: Vec<TenantStatus>| {
+        let tenants: Vec<Value> = all.iter().map(status).collect();
+        json!({ "tenants": tenants, "measuredAt": measured_at })
+    };
+    Ok(answer_engine(&app, listed.map(show)))
 }
 
 /// `GET /admin/tenants/{name}`
@@ -39,13 +46,15 @@ pub(crate) async fn get(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Response<Body> {
-    match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
-        Ok(caller) => {
-            answer_engine(&app, app.engine.tenant(&caller, &tenant).await.map(|found| status(&found)))
-        }
-        Err(refused) => refused,
-    }
+) -> Answered {
+    let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
+    let measured_at = app.engine.usage().measured_at().map(timestamp::format);
+    let found = app.engine.tenant(&caller, &tenant).await.map(|found| {
+        let mut shown = status(&found);
+        shown["measuredAt"] = measured_at.into();
+        shown
+    });
+    Ok(answer_engine(&app, found))
 }
 
 /// Why a tenant is suspended.
@@ -60,26 +69,15 @@ pub(crate) async fn suspend(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Response<Body> {
-    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
-        Ok(caller) => caller,
-        Err(refused) => return refused,
-    };
-    let limits = &app.options.limits;
-    let (parts, body) = request.into_parts();
-    let body = match gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await {
-        Ok(body) => body,
-        Err(refusal) => return rpc::refuse(&refusal),
-    };
+) -> Answered {
+    let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
+    let body = read_body(&app, request).await?;
     let Suspension { reason } = match body.is_empty() {
         true => Suspension::default(),
-        false => match serde_json::from_slice(&body) {
-            Ok(wish) => wish,
-            Err(error) => return invalid(&app, format!("the body is not {{\"reason\": \"…\"}}: {error}")),
-        },
+        false => serde_json::from_slice(&body)
+            .map_err(|error| invalid(&app, format!("the body is not {{\"reason\": \"…\"}}: {error}")))?,
     };
-    let done = app.engine.suspend_tenant(&caller, &tenant, reason).await;
-    answer_engine(&app, done.map(|found| status(&found)))
+    Ok(answer_status(&app, app.engine.suspend_tenant(&caller, &tenant, reason).await))
 }
 
 /// `POST /admin/tenants/{name}/resume`
@@ -87,13 +85,9 @@ pub(crate) async fn resume(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Response<Body> {
-    match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
-        Ok(caller) => {
-            answer_engine(&app, app.engine.resume_tenant(&caller, &tenant).await.map(|found| status(&found)))
-        }
-        Err(refused) => refused,
-    }
+) -> Answered {
+    let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
+    Ok(answer_status(&app, app.engine.resume_tenant(&caller, &tenant).await))
 }
 
 /// `POST /admin/tenants/{name}/erase`
@@ -101,13 +95,18 @@ pub(crate) async fn erase(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Response<Body> {
-    match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
-        Ok(caller) => {
-            answer_engine(&app, app.engine.erase_tenant(&caller, &tenant).await.map(|found| status(&found)))
-        }
-        Err(refused) => refused,
-    }
+) -> Answered {
+    let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
+    Ok(answer_status(&app, app.engine.erase_tenant(&caller, &tenant).await))
+}
+
+/// The administrator who asks.
+async fn caller_of(app: &App, headers: &HeaderMap, peer: &Peer) -> Result<Caller, Response<Body>> {
+    administrator(app, headers, peer, "/admin/tenants").await
+}
+
+fn answer_status(app: &App, found: Result<TenantStatus, Error>) -> Response<Body> {
+    answer_engine(app, found.map(|found| status(&found)))
 }
 
 /// `GET /admin/tenants/{name}/export`: one JSON object a line. A file without its last line, `{"type":"end"}`, is not
@@ -116,13 +115,10 @@ pub(crate) async fn export(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Response<Body> {
-    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tenants").await {
-        Ok(caller) => caller,
-        Err(refused) => return refused,
-    };
+) -> Answered {
+    let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
     if let Err(error) = app.engine.allow_export(&caller, &tenant) {
-        return answer_engine(&app, Err(error));
+        return Err(answer_engine(&app, Err(error)));
     }
     let at = timestamp::format(app.engine.clock().now());
     let first = json!({ "type": "nuncio-export", "format": FORMAT, "tenant": tenant, "at": at });
@@ -149,7 +145,7 @@ pub(crate) async fn export(
     let mut response = Response::new(Body::from_stream(lines));
     let kind = HeaderValue::from_static("application/x-ndjson");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
+    Ok(response)
 }
 
 fn line(value: &Value) -> Vec<u8> {
@@ -199,7 +195,26 @@ fn status(found: &TenantStatus) -> Value {
         None => json!({ "state": "active" }),
     };
     shown["tenant"] = found.tenant.as_str().into();
+    shown["usage"] = usage(&found.usage);
     shown
+}
+
+/// What a tenant uses, by resource.
+fn usage(usage: &TenantUsage) -> Value {
+    let amount = |resource: Resource| (member(resource.name()), usage.of(resource).into());
+    let mut shown: Map<String, Value> = Resource::ALL.into_iter().map(amount).collect();
+    shown.insert("callers".into(), usage.owners.into());
+    shown.into()
+}
+
+/// The name of a resource as a member of JSON: `stored-bytes` is `storedBytes`.
+fn member(name: &str) -> String {
+    let mut words = name.split('-');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |member, word| {
+        let (initial, rest) = word.split_at(1.min(word.len()));
+        member + &initial.to_ascii_uppercase() + rest
+    })
 }
 
 /// An order as it is shown.

@@ -142,3 +142,61 @@ fn a_tenant_is_suspended_resumed_exported_and_erased() {
     says(&place.send_as(&ada, "x"), "not good");
     place.send_as(&eve, "x").exits(0);
 }
+
+#[test]
+fn the_operator_sees_what_tenants_use_and_store_and_tenants_are_refused_more_than_they_may() {
+    let limits =
+        "[limits]\nmeasure-interval = \"100ms\"\nstored-bytes-per-tenant = 100000\ntokens-per-tenant = 2\n";
+    let place = Place::configured(limits, &[]);
+    let (_, ada) = token(&place, "ada", "acme");
+    let made = place.token(&["--name", "root", "--tenant", "acme", "--scope", "*:admin", "--scope", "*:*"]);
+    let refused = place.nuncio(&["token", "create", "--name", "eve", "--tenant", "acme"]).exits(1);
+    says(&refused, "tokens-per-tenant");
+    let (_, eve) = token(&place, "eve", "other");
+    place.begin(&ada);
+    place.send_as(&ada, &"x".repeat(20_000)).exits(0);
+
+    let usage = |args: &[&str]| place.operator_json(&[&["tenant", "usage"], args].concat());
+    let acme = crate::caller::until("it is measured", || {
+        let shown = usage(&["acme"]);
+        let stored = shown["usage"]["storedBytes"].as_u64().unwrap();
+        (shown["measuredAt"].is_string() && stored > 20_000).then_some(shown)
+    });
+    assert_eq!((&acme["tenant"], &acme["state"]), (&json!("acme"), &json!("active")));
+    let figures =
+        ["runningTasks", "waitingTasks", "tokens", "webhooks"].map(|name| acme["usage"][name].clone());
+    assert_eq!(figures, [json!(1), json!(0), json!(2), json!(0)], "{acme}");
+    let all = usage(&[]);
+    let names: Vec<&str> =
+        all["tenants"].as_array().unwrap().iter().map(|one| one["tenant"].as_str().unwrap()).collect();
+    assert_eq!(names, ["acme", "home", "other"], "also one that has a token and nothing else");
+    let shown = place.nuncio(&["tenant", "usage"]).exits(0).stdout;
+    for part in
+        ["TENANT", "RUNNING", "STORED", "TOKENS", "acme", "other", "KiB", "What is stored was measured"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    // An administrator of a tenant sees its own, and figures for machines have no names of tenants.
+    let root = crate::caller::Caller::with_token(place.server.url(), made["token"].as_str().unwrap());
+    let own: Value = serde_json::from_str(&root.send("GET", "/admin/tenants", &[], None).body).unwrap();
+    assert_eq!(own["tenants"].as_array().unwrap().len(), 1, "{own}");
+    let metrics = root.send("GET", "/metrics", &[], None).body;
+    for resource in ["running-tasks", "stored-bytes", "webhooks", "tokens", "streams"] {
+        for name in ["nuncio_usage", "nuncio_usage_largest_tenant"] {
+            assert!(
+                metrics.contains(&format!("{name}{{resource=\"{resource}\"}} ")),
+                "{resource}: {metrics}"
+            );
+        }
+    }
+    assert!(!metrics.contains("acme"), "{metrics}");
+
+    // A tenant that stores as much as it may is refused, and no other.
+    let text = "y".repeat(40_000);
+    place.send_as(&ada, &text).exits(0);
+    crate::caller::until("it has as much as it may", || {
+        (usage(&["acme"])["usage"]["storedBytes"].as_u64().unwrap() > 80_000).then_some(())
+    });
+    says(&place.send_as(&ada, &text), "stored-bytes-per-tenant");
+    place.send_as(&eve, &text).exits(0);
+}

@@ -1,0 +1,100 @@
+//! The measurement of what tenants store: all tasks in small steps, then memory and records, on a slow cycle.
+//!
+//! A step is followed by a pause many times as long, so that measuring takes a small share of the store's time, however
+//! much there is. Every node measures for itself.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{Engine, Inner, closed};
+use crate::{
+    access::tenant_of,
+    error::Error,
+    store::TaskNo,
+    usage::{Measurement, Resource},
+};
+
+/// Tasks that are measured in one step.
+const TASKS: usize = 256;
+/// How much longer than a step the pause after it is.
+const PAUSE: u32 = 19;
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Counts something that tenants store and that another module keeps.
+#[async_trait]
+pub trait Meter: Send + Sync {
+    /// What it counts.
+    fn resource(&self) -> Resource;
+
+    /// How much there is, by tenant.
+    async fn measure(&self) -> Result<Vec<(String, u64)>, Error>;
+}
+
+impl Engine {
+    /// Has that counted, too, when it is measured what tenants store.
+    pub fn add_meter(&self, meter: Arc<dyn Meter>) {
+        self.0.meters.lock().unwrap_or_else(PoisonError::into_inner).push(meter);
+        self.0.measure.notify_one();
+    }
+}
+
+/// Measures at the start, then every so often, until the engine stops.
+pub(super) async fn measure_loop(engine: Arc<Inner>) {
+    let mut closing = engine.closing();
+    loop {
+        let measured = tokio::select! {
+            measured = engine.measure_stored() => measured,
+            () = closed(&mut closing) => return,
+        };
+        if let Err(error) = measured {
+            tracing::warn!(%error, "it could not be measured what tenants store");
+        }
+        tokio::select! {
+            () = engine.measure.notified() => {}
+            () = tokio::time::sleep(engine.options.measure_interval) => {}
+            () = closed(&mut closing) => return,
+        }
+    }
+}
+
+impl Inner {
+    /// Measures what tenants store, and enters it into the ledger.
+    async fn measure_stored(&self) -> Result<(), Error> {
+        self.usage.begin_measurement();
+        let (mut measured, tenants) = (Measurement::default(), self.store.tenants());
+        let mut after = Some(TaskNo(0));
+        while let Some(from) = after {
+            let began = Instant::now();
+            let page = tenants.measure_tasks(from, TASKS).await?;
+            for owner in &page.owners {
+                let tenant = tenant_of(&owner.owner);
+                measured.add(tenant, Resource::StoredBytes, owner.bytes);
+                measured.add(tenant, Resource::Webhooks, owner.webhooks);
+            }
+            after = page.next;
+            if after.is_some() {
+                tokio::time::sleep((began.elapsed() * PAUSE).min(LONGEST_PAUSE)).await;
+            }
+        }
+        for (tenant, bytes) in tenants.measure_knowledge().await? {
+            // The server's own records have a slash in the name of their tenant, and belong to none.
+            if !tenant.contains('/') {
+                measured.add(&tenant, Resource::StoredBytes, bytes);
+            }
+        }
+        let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for meter in meters {
+            for (tenant, amount) in meter.measure().await? {
+                measured.add(&tenant, meter.resource(), amount);
+            }
+        }
+        self.usage.end_measurement(measured, self.clock.now());
+        Ok(())
+    }
+}
