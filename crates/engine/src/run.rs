@@ -374,6 +374,11 @@ impl Run {
         }
     }
 
+    /// Waits until messages were read since they are received.
+    pub(crate) async fn messages_known(&self) {
+        self.until(|_| self.messages_read.load(Ordering::Acquire).then_some(())).await;
+    }
+
     /// The message of that number, if it is due at this position: where an earlier run was given it, or, beyond all
     /// that earlier runs did, anywhere.
     pub(crate) fn due_message(&self, number: u64, here: &Position) -> Option<DueMessage> {

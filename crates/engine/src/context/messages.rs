@@ -13,6 +13,12 @@ impl TaskContext {
         self.run.receive_messages();
     }
 
+    /// Waits until the messages of earlier runs are known, after [`TaskContext::receive_messages`]: before that none of
+    /// them is due anywhere, not even where an earlier run was given it.
+    pub async fn messages_known(&self) {
+        self.run.messages_known().await;
+    }
+
     /// How many messages were given to this line of work before its present step, call or sleep.
     pub fn messages_before(&self) -> u64 {
         let ordinal = self.lock().ordinal;

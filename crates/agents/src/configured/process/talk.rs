@@ -81,6 +81,7 @@ impl<'a> Talk<'a> {
                     Some(Said::Listen) => {
                         self.listens = true;
                         self.cx.receive_messages();
+                        self.cx.messages_known().await;
                     }
                     said => break said,
                 },
