@@ -11,6 +11,7 @@ mod task;
 use std::{
     collections::{HashSet, VecDeque},
     sync::Arc,
+    time::Duration,
 };
 
 use http::HeaderMap;
@@ -24,7 +25,7 @@ use nuncio_wire::{
     mcp::{EVENT_NOTIFICATION, EVENTS, HEADER_MISMATCH, IDEMPOTENCY_KEY, URL_REQUIRED, Version, level_of},
 };
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 
 use self::task::Task;
 use super::{
@@ -40,6 +41,9 @@ use super::{
     tools::TaskSupport,
 };
 use crate::peer::{CallDriver, Ended, HAPPENED, Happened, Order, PeerError, RESULT, whole};
+
+/// How long a call that is to stop is waited for to say whether it is a task, before it is taken back.
+const BEFORE_TAKING_BACK: Duration = Duration::from_secs(3);
 
 /// A call that goes on.
 pub(super) struct Conversation {
@@ -71,6 +75,11 @@ pub(super) struct Conversation {
     /// The request that the server may be working on; and whether it knows that nobody wants it any more.
     unanswered: Option<Value>,
     taken_back: bool,
+    /// Who wants it stopped and waits until it is known whether it is a task; and how long that is waited for.
+    cancels: Vec<oneshot::Sender<Result<(), PeerError>>>,
+    cancel_by: Option<Instant>,
+    /// Whether anything came for it beside its answer.
+    streams: bool,
 }
 
 /// Where a call stands.
@@ -93,6 +102,8 @@ enum Step {
     /// Nobody follows any more.
     LetGo,
     Due,
+    /// It is not known in time whether the call is a task, and it is to stop.
+    Cancel,
     /// Nothing was heard for too long.
     Silent,
     Polled(Result<Value, Fail>),
@@ -126,6 +137,9 @@ impl Conversation {
             idempotent: false,
             unanswered: None,
             taken_back: false,
+            cancels: vec![],
+            cancel_by: None,
+            streams: false,
         }
     }
 
@@ -248,6 +262,7 @@ impl Conversation {
                 }
                 Step::Heard(Err(fail)) => self.broke(fail).await?,
                 Step::Silent => return Err(self.silent().await),
+                Step::Cancel => self.cancel_wanted().await,
                 Step::Due => {
                     self.poll();
                     None
@@ -287,12 +302,14 @@ impl Conversation {
             heard = next(&mut self.exchange), if room => Step::Heard(heard),
             polled = polled(polling), if room => Step::Polled(polled),
             () = sleep(due) => Step::Due,
+            () = sleep(self.cancel_by) => Step::Cancel,
             () = sleep(silent) => Step::Silent,
         }
     }
 
     /// Takes a message.
     async fn message(&mut self, message: Incoming) -> Result<Option<Ended>, PeerError> {
+        self.streams |= !matches!(message, Incoming::Answer(_));
         match message {
             Incoming::Answer(answer) => return self.answered(answer).await,
             Incoming::Request { id, method, params } => self.asked(&id, &method, params).await,
@@ -341,15 +358,23 @@ impl Conversation {
         };
         match result["resultType"].as_str() {
             Some("input_required") => self.input_required(result).await.map(|()| None),
-            Some("task") => self.enter(&result).await,
+            Some("task") => self.enter_task(&result).await,
             None | Some("complete") if result["task"]["taskId"].is_string() => {
-                self.enter(&result["task"]).await
+                self.enter_task(&result["task"]).await
             }
             None | Some("complete") => Ok(Some(self.completed(&result))),
             Some(other) => {
                 let why = format!("a result of the type {other:?}");
                 Err(PeerError::Malformed { at: self.connection.at.clone(), why })
             }
+        }
+    }
+
+    /// Follows a task from now on, and stops it where that was wanted before it had a name.
+    async fn enter_task(&mut self, task: &Value) -> Result<Option<Ended>, PeerError> {
+        match self.enter(task).await? {
+            None if !self.cancels.is_empty() => Ok(self.cancel_wanted().await),
+            ended => Ok(ended),
         }
     }
 
@@ -454,6 +479,26 @@ impl Conversation {
         Ok(Some(Ended { state: State::Canceled, message: None }))
     }
 
+    /// Stops the work, and says so to everybody who wanted it.
+    async fn cancel_wanted(&mut self) -> Option<Ended> {
+        self.cancel_by = None;
+        let stopped = self.cancel().await;
+        let told = stopped.as_ref().map(|_| ()).map_err(Clone::clone);
+        for cancel in self.cancels.drain(..) {
+            let _ = cancel.send(told.clone());
+        }
+        stopped.unwrap_or_default()
+    }
+
+    /// Whether the answer to the call may still be that it is a task. One that streams is none.
+    fn may_become_task(&self) -> bool {
+        matches!(self.phase, Phase::Call(_))
+            && self.exchange.is_some()
+            && self.cursor.is_none()
+            && !self.streams
+            && self.connection.has_tasks()
+    }
+
     async fn order(&mut self, order: Order) -> Result<Option<Ended>, PeerError> {
         match order {
             Order::Answer { question, answer, taken } => {
@@ -467,16 +512,15 @@ impl Conversation {
                 let _ = taken.send(Err(PeerError::Refused(why)));
                 Ok(None)
             }
-            Order::Cancel { told } => match self.cancel().await {
-                Ok(ended) => {
-                    let _ = told.send(Ok(()));
-                    Ok(ended)
+            Order::Cancel { told } => {
+                self.cancels.push(told);
+                if self.may_become_task() {
+                    // Taken back now, it would go on over there as a task that nobody knows.
+                    self.cancel_by.get_or_insert_with(|| Instant::now() + BEFORE_TAKING_BACK);
+                    return Ok(None);
                 }
-                Err(error) => {
-                    let _ = told.send(Err(error));
-                    Ok(None)
-                }
-            },
+                Ok(self.cancel_wanted().await)
+            }
         }
     }
 
