@@ -24,8 +24,10 @@ use super::{
 };
 use crate::configured::spec::Lost;
 
-/// How often a call is made for one task.
+/// How often a call is made for one task that is lost on the way or over there.
 const MOST_CALLS: u32 = 5;
+/// How often because this server stopped, which says nothing about the call.
+const MOST_STOPS: u32 = 50;
 
 /// Works on one task to its end.
 pub(super) async fn run(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
@@ -45,18 +47,24 @@ async fn work(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
         },
     };
     let mut given = Given::default();
-    let mut lost = String::new();
-    for nth in 1..=MOST_CALLS {
-        match (Attempt { there, cx, job: &job, nth }).make(&mut given).await? {
+    let (mut losses, mut stops) = (0, 0);
+    loop {
+        let nth = losses + stops + 1;
+        let why = match (Attempt { there, cx, job: &job, nth, losses }).make(&mut given).await? {
             End::Outcome(outcome) => return Ok(outcome),
-            End::Lost { why, again: true } => lost = why,
-            End::Lost { why, again: false } => {
+            End::Lost { why, again: false, .. } => {
                 return Err(AgentError::failed(format!("the call was lost and is not made again: {why}")));
             }
+            End::Lost { why, stopped, .. } => {
+                *(if stopped { &mut stops } else { &mut losses }) += 1;
+                why
+            }
+        };
+        if losses == MOST_CALLS || stops == MOST_STOPS {
+            return Err(AgentError::failed(format!("the call was lost {nth} times: {why}")));
         }
         given.begin_again();
     }
-    Err(AgentError::failed(format!("the call was lost {MOST_CALLS} times: {lost}")))
 }
 
 /// The message as it came, under a name that is the same whenever this call is begun.
@@ -84,6 +92,8 @@ struct Attempt<'a> {
     cx: &'a TaskContext,
     job: &'a Job,
     nth: u32,
+    /// How many before it were lost, but for those that ended with this server.
+    losses: u32,
 }
 
 /// What came of it.
@@ -93,6 +103,8 @@ enum End {
     Lost {
         why: String,
         again: bool,
+        /// Whether this server stopped.
+        stopped: bool,
     },
 }
 
@@ -102,7 +114,7 @@ impl Attempt<'_> {
         let (mut handle, idempotent, mut over) = match self.begin(&mut live).await? {
             Begun::Live { handle, idempotent } => (handle, idempotent, None),
             Begun::Over { turn, idempotent } => (None, idempotent, Some(turn)),
-            Begun::Lost { why, idempotent } => return Ok(self.lost(why, idempotent)),
+            Begun::Lost { why, idempotent, stopped } => return Ok(self.lost(why, idempotent, stopped)),
             Begun::Refused(why) => {
                 let why = self.cx.failure_report().refusal(why);
                 return Ok(End::Outcome(Outcome::rejected(why)));
@@ -118,7 +130,7 @@ impl Attempt<'_> {
             };
             match turn {
                 Turn::Ended { state, message } => return Ok(End::Outcome(outcome(state, message))),
-                Turn::Lost(why) => return Ok(self.lost(why, idempotent)),
+                Turn::Lost(why) => return Ok(self.lost(why, idempotent, false)),
                 Turn::Failed(why) => return Err(AgentError::Failed(why)),
                 Turn::Asks { question, handle: kept, open: left, said: words } => {
                     (handle, open, said) = (kept, left, words);
@@ -171,11 +183,12 @@ impl Attempt<'_> {
                     Some(known) => Some(known),
                     None => self.is_idempotent(&step, self.there.remote.patience.resume).await?,
                 };
-                return Ok(Begun::Lost { why, idempotent: idempotent.unwrap_or(false) });
+                return Ok(Begun::Lost { why, idempotent: idempotent.unwrap_or(false), stopped: true });
             }
-            if self.nth > 1 {
+            if self.losses > 0 {
                 // Whoever lost the call before may need a moment.
-                step.sleep(self.there.remote.patience.again * (1 << self.nth.min(MOST_CALLS))).await?;
+                step.sleep(self.there.remote.patience.again * (1 << (self.losses + 1).min(MOST_CALLS)))
+                    .await?;
             }
             let (begun, call) = turn::begin(self.there, &step, self.job, self.nth == 1).await?;
             *live = call;
@@ -280,13 +293,13 @@ impl Attempt<'_> {
         }
     }
 
-    fn lost(&self, why: String, idempotent: bool) -> End {
+    fn lost(&self, why: String, idempotent: bool, stopped: bool) -> End {
         let again = match self.there.remote.lost {
             Lost::Again => true,
             Lost::Safe => idempotent,
             Lost::Fail => false,
         };
-        End::Lost { why, again }
+        End::Lost { why, again, stopped }
     }
 
     fn named(&self, step: &str) -> String {

@@ -40,7 +40,13 @@ pub(super) enum Begun {
     /// It is over already.
     Over { turn: Turn, idempotent: bool },
     /// Whether it was taken is not known.
-    Lost { why: String, idempotent: bool },
+    Lost {
+        why: String,
+        idempotent: bool,
+        /// Whether it was lost because this server stopped.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stopped: bool,
+    },
     /// What was said is not taken.
     Refused(String),
     /// Nobody can be reached there.
@@ -148,7 +154,7 @@ pub(super) async fn begin(
             // Not everybody lets others name the conversation.
             PeerError::Refused(_) | PeerError::Gone(_) if context.take().is_some() => continue,
             PeerError::Refused(why) => Begun::Refused(why),
-            PeerError::Cut(why) => Begun::Lost { why, idempotent },
+            PeerError::Cut(why) => Begun::Lost { why, idempotent, stopped: false },
             other => Begun::Away(other.to_string()),
         };
         return Ok((begun, None));
