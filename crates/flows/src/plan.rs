@@ -13,6 +13,7 @@ mod orchestrator;
 mod pick;
 mod reference;
 mod schemas;
+mod slice;
 mod status;
 mod synthesis;
 mod tools;

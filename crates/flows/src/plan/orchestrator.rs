@@ -10,6 +10,7 @@ mod subtask;
 
 use std::{
     collections::{BTreeSet, HashMap},
+    future::poll_fn,
     sync::{Arc, OnceLock, atomic::AtomicUsize},
 };
 
@@ -30,6 +31,7 @@ use super::{
     file::{Plan, Synthesis, Target},
     graph::Graph,
     pick, schemas,
+    slice::{Slice, Sliced},
     status::PartState,
     synthesis::{self, Ended, Known},
     turns,
@@ -197,18 +199,26 @@ impl<'a> Running<'a> {
     /// Has every subtask done that can be: each begins the moment that what it needs is done.
     async fn dispatch(&self) -> Result<(), AgentError> {
         let mut left: Vec<usize> = (0..self.graph.len()).map(|n| self.graph.needs(n).len()).collect();
-        let mut flying: FuturesUnordered<BoxFuture<'_, (usize, Result<Ended, AgentError>)>> =
-            FuturesUnordered::new();
+        let slice = Slice::new();
+        let start = |n: usize| Sliced { slice: &slice, future: self.start(n) };
+        let mut flying = FuturesUnordered::new();
         for n in (0..left.len()).filter(|n| left[*n] == 0) {
-            flying.push(self.start(n));
+            flying.push(start(n));
         }
-        while let Some((n, ended)) = flying.next().await {
+        let next = async |flying: &mut FuturesUnordered<_>| {
+            poll_fn(|cx| {
+                slice.begin();
+                flying.poll_next_unpin(cx)
+            })
+            .await
+        };
+        while let Some((n, ended)) = next(&mut flying).await {
             // It is set once: there is one branch a task.
             let _ = self.ended[n].set(ended?);
             for dependent in self.graph.dependents(n) {
                 left[*dependent] -= 1;
                 if left[*dependent] == 0 {
-                    flying.push(self.start(*dependent));
+                    flying.push(start(*dependent));
                 }
             }
         }
