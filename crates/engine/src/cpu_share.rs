@@ -33,6 +33,8 @@ const BUSY: f64 = 0.5;
 const LONGEST_SLEEP: Duration = Duration::from_secs(2);
 /// The longest that anything waits for its tenant's part.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
+/// A rate is never less than this, so that a wait can be worked out.
+const LEAST_RATE: f64 = 0.001;
 /// What a limited tenant may use at once, in seconds of its rate.
 const BURST: f64 = 0.05;
 
@@ -238,8 +240,8 @@ impl Account {
             return None;
         }
         let owed = f64::from(pace.waiting).mul_add(pace.cost, -pace.balance);
-        let wait = Duration::from_secs_f64((owed / pace.rate).clamp(0.001, LONGEST_SLEEP.as_secs_f64()));
-        Some(wait)
+        let wait = owed / pace.rate.max(LEAST_RATE);
+        Some(Duration::from_secs_f64(wait.clamp(0.001, LONGEST_SLEEP.as_secs_f64())))
     }
 }
 
@@ -398,6 +400,11 @@ mod tests {
         let wanted = rate / evil.lock().overhead * 10.0;
         assert!((used.as_secs_f64() / wanted - 1.0).abs() < 0.05, "{used:?} in 10 s, not {wanted}");
         assert!(longest <= LONGEST_SLEEP, "{longest:?}");
+    }
+
+    #[test]
+    fn a_wait_is_finite_before_there_is_a_rate() {
+        assert_eq!(Account::default().wait(Duration::from_secs(1)), Some(MS));
     }
 
     #[test]
