@@ -9,8 +9,8 @@ mod request;
 mod subtask;
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    future::poll_fn,
+    collections::{BTreeSet, HashMap, VecDeque},
+    pin::pin,
     sync::{Arc, OnceLock, atomic::AtomicUsize},
 };
 
@@ -34,7 +34,7 @@ use super::{
     slice::{Slice, Sliced},
     status::PartState,
     synthesis::{self, Ended, Known},
-    turns,
+    turns::{self, Turn},
 };
 use request::Wanted;
 
@@ -86,15 +86,18 @@ impl Agent for Orchestrator {
             Err(why) => return Ok(Outcome::rejected(why)),
         };
         let only_make = matches!(&wanted, Wanted::Make { run: false, .. });
-        let begun = match request::begin(&self.core, &cx, wanted).await? {
+        let mut begun = match request::begin(&self.core, &cx, wanted).await? {
             Ok(begun) => begun,
             Err(why) => return Ok(Outcome::rejected(why)),
         };
-        let plan = match Plan::read(&begun.plan, &self.core.options) {
+        // It is not needed a second time for as long as the plan runs.
+        let value = std::mem::take(&mut begun.plan);
+        let plan = match Plan::read(&value, &self.core.options) {
             Ok(plan) => plan,
             // It was read before; the limits may have been lowered since.
             Err(problems) => return Ok(Outcome::failed(problems.to_string())),
         };
+        drop(value);
         if only_make {
             let file = plan.to_toml();
             // As the tool says it that makes plans by rules.
@@ -196,46 +199,49 @@ impl<'a> Running<'a> {
         Ok(Outcome::said(format!("{}: {done} of {} subtasks are done.", self.plan.name, ended.len())))
     }
 
-    /// Has every subtask done that can be: each begins the moment that what it needs is done.
+    /// Has every subtask done that can be: each begins the moment that what it needs is done and there is a turn for
+    /// it. One that waits for its turn is a number in a queue and nothing else, because plans within plans have
+    /// hundreds of thousands of them.
     async fn dispatch(&self) -> Result<(), AgentError> {
-        let mut left: Vec<usize> = (0..self.graph.len()).map(|n| self.graph.needs(n).len()).collect();
         let slice = Slice::new();
-        let start = |n: usize| Sliced { slice: &slice, future: self.start(n) };
+        slice.of(self.dispatch_in(&slice)).await
+    }
+
+    async fn dispatch_in(&self, slice: &Slice) -> Result<(), AgentError> {
+        let mut left: Vec<usize> = (0..self.graph.len()).map(|n| self.graph.needs(n).len()).collect();
+        let mut ready: VecDeque<usize> = (0..left.len()).filter(|n| left[*n] == 0).collect();
+        let mut turn = pin!(turns::take(&self.turns));
         let mut flying = FuturesUnordered::new();
-        for n in (0..left.len()).filter(|n| left[*n] == 0) {
-            flying.push(start(n));
-        }
-        let next = async |flying: &mut FuturesUnordered<_>| {
-            poll_fn(|cx| {
-                slice.begin();
-                flying.poll_next_unpin(cx)
-            })
-            .await
-        };
-        while let Some((n, ended)) = next(&mut flying).await {
+        loop {
+            let (n, ended) = tokio::select! {
+                biased;
+                Some(ended) = flying.next() => ended,
+                taken = (Sliced { slice, future: turn.as_mut() }), if !ready.is_empty() => {
+                    turn.set(turns::take(&self.turns));
+                    if let Some(n) = ready.pop_front() {
+                        flying.push(Sliced { slice, future: self.start(n, taken) });
+                    }
+                    continue;
+                }
+                () = self.cx.canceled(), if !ready.is_empty() => return Err(AgentError::Canceled),
+                else => return Ok(()),
+            };
             // It is set once: there is one branch a task.
             let _ = self.ended[n].set(ended?);
             for dependent in self.graph.dependents(n) {
                 left[*dependent] -= 1;
                 if left[*dependent] == 0 {
-                    flying.push(start(*dependent));
+                    ready.push_back(*dependent);
                 }
             }
         }
-        Ok(())
     }
 
-    fn start(&self, n: usize) -> BoxFuture<'_, (usize, Result<Ended, AgentError>)> {
+    fn start(&self, n: usize, turn: Turn) -> BoxFuture<'_, (usize, Result<Ended, AgentError>)> {
         let branch = self.cx.branch(&self.plan.tasks[n].id);
         Box::pin(async move {
-            let _turn = tokio::select! {
-                biased;
-                turn = turns::take(&self.turns) => turn,
-                () = self.cx.canceled() => return (n, Err(AgentError::Canceled)),
-            };
-            // Apart, so that one that waits for its turn takes no room for what comes after.
-            let ended = Box::pin(subtask::Subtask::new(self, n, &branch).run()).await;
-            (n, ended)
+            let _turn = turn;
+            (n, subtask::Subtask::new(self, n, &branch).run().await)
         })
     }
 

@@ -2,8 +2,8 @@
 //! begins hundreds of them at once would keep a worker to itself for as long as that takes.
 
 use std::{
-    future::Future,
-    pin::Pin,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     sync::{Mutex, PoisonError},
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -20,9 +20,14 @@ impl Slice {
         Self(Mutex::new(Instant::now()))
     }
 
-    /// Begins anew.
-    pub(super) fn begin(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    /// A future in which things are [`Sliced`]: a slice begins each time that it is polled.
+    pub(super) async fn of<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            future.as_mut().poll(cx)
+        })
+        .await
     }
 
     fn is_over(&self) -> bool {
@@ -51,6 +56,8 @@ impl<F: Future + Unpin> Future for Sliced<'_, F> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
 
     use super::*;
@@ -69,8 +76,20 @@ mod tests {
             })
             .collect();
         let began = Instant::now();
-        slice.begin();
-        assert!(set.next().now_or_never().is_none());
+        assert!(slice.of(set.next()).now_or_never().is_none());
         assert!(began.elapsed() < 25 * LENGTH, "it gave way after {:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn what_only_waits_is_not_polled_again_and_again() {
+        let (slice, polls) = (Slice::new(), Cell::new(0));
+        let waits = Box::pin(poll_fn(|_| {
+            polls.set(polls.get() + 1);
+            Poll::<()>::Pending
+        }));
+        let waiting = slice.of(Sliced { slice: &slice, future: waits });
+        // The slice in which it began is long over when the time is up.
+        assert!(tokio::time::timeout(20 * LENGTH, waiting).await.is_err());
+        assert_eq!(polls.get(), 2, "when it began, and when the time was up");
     }
 }

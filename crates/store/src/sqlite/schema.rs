@@ -25,11 +25,16 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_due_by_owner.sql"),
 ];
 
+/// What a connection that writes keeps of the database. Taken only while it is needed.
+const CACHE_KIB: i64 = 32 << 10;
+
 /// For the writer and the checkpoints. Durable, or an error.
 pub(super) fn open_read_write(path: &Path) -> Result<Connection, OpenError> {
     make_private(path).map_err(|source| OpenError::Folder { dir: path.to_owned(), source })?;
     let conn = Connection::open(path)?;
     make_durable(&conn)?;
+    // A batch fits into it (`writer.rs`): what does not is written to the log before the commit, and often twice.
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // Checkpoints are run by `checkpoint.rs`, not inside of a commit that happens to pass a limit.
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     // Only a checkpoint and the writer can meet, and only for moments.
