@@ -121,6 +121,7 @@ pub(crate) struct Inner {
     pub(crate) usage: Arc<Ledger>,
     /// What tenants use of the processor.
     pub(crate) cpu: CpuShares,
+    pub(crate) ready: runner::ReadyQueues,
     /// Count what other modules store of tenants.
     meters: Mutex<Vec<Arc<dyn Meter>>>,
     /// Has it measured now what tenants store.
@@ -165,6 +166,7 @@ impl Engine {
             admin: Admin::default(),
             usage,
             cpu: CpuShares::new(options.limits.cpu_percent),
+            ready: runner::ReadyQueues::new(),
             meters: Mutex::default(),
             measure: Notify::new(),
             master_key,

@@ -10,6 +10,7 @@ mod driver;
 mod lease;
 mod missing;
 mod probation;
+mod ready_queue;
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ pub(crate) use driver::Driver;
 pub(crate) use lease::Lease;
 pub(crate) use missing::Missing;
 pub(crate) use probation::{Probation, Suspicion};
+pub(crate) use ready_queue::ReadyQueues;
 
 /// Waits between tries at a store that is full or away.
 const STORE_RETRY: [Duration; 4] =

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::check_id;
 use crate::{
-    access::{Action, Caller, Kind},
+    access::{Action, Caller, Kind, tenant_of},
     agent::Profile,
     clock::Timestamp,
     commands::reply::Reply,
@@ -478,7 +478,8 @@ impl Inner {
             // before the commit: a cancel may follow it at once and has to find the run.
             let (kept, told) = oneshot::channel();
             let (engine, entered) = (Arc::clone(self), self.enter(&run));
-            let keeping = tokio::spawn(async move {
+            let tenant = tenant_of(&run.origin.owner).to_owned();
+            let keeping = tokio::spawn(self.ready.queue(&tenant, async move {
                 let committed = match engine.store.commit(change).await {
                     Ok(committed) => committed,
                     Err(error) => return drop(kept.send(Err(error))),
@@ -491,7 +492,7 @@ impl Inner {
                     engine.cancel_if_orphaned(run.origin.id, parent).await;
                 }
                 driver.drive(Lease::new(engine, &committed), entered).await;
-            });
+            }));
             match told.await {
                 Ok(kept) => kept?,
                 Err(_) if keeping.await.is_err_and(|error| error.is_panic()) => {

@@ -11,6 +11,7 @@ use super::{
     probation::{MAX_DEATHS, OnTrial},
 };
 use crate::{
+    access::tenant_of,
     catalog::Registered,
     content::{Message, Role},
     engine::{CalledSlot, Inner as Engine, Slot, closed},
@@ -80,7 +81,8 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
                 None => slots.get_mut(&claim.row.owner).and_then(Vec::pop),
                 Some(_) => None,
             };
-            tokio::spawn(async move {
+            let (queues, tenant) = (Arc::clone(&engine), tenant_of(&claim.row.owner).to_owned());
+            let resumed = async move {
                 let resumed = match slot {
                     Some(slot) => resume(Arc::clone(&engine), &claim, slot).await,
                     None => resume_called(&engine, &claim).await,
@@ -89,7 +91,8 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
                     tracing::error!(task = %claim.row.id, %error, "a task could not be resumed");
                     leave_alone(&engine, &claim, RESUME_AGAIN).await;
                 }
-            });
+            };
+            tokio::spawn(queues.ready.queue(&tenant, resumed));
         }
     }
 }
