@@ -5,7 +5,7 @@
 //! tasks the sessions of clients. It knows no protocol and interprets no event; it assigns sequence numbers,
 //! checks guards, and keeps what it acknowledged. Every method says what a crash means.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::{
+    access::tenant_of,
     clock::Timestamp,
     event::Encoded,
     knowledge::Knowledge,
@@ -267,6 +268,8 @@ pub enum TaskKey {
 pub struct Change {
     /// What must hold, else nothing is written.
     pub guard: Guard,
+    /// In whose turn it is written where many wait; `None`: the server's own.
+    pub tenant: Option<Arc<str>>,
     /// Events to append to the log.
     pub events: Option<Encoded>,
     /// The state after it, with the time at which it was entered. `None` leaves both.
@@ -286,6 +289,7 @@ impl Change {
     pub fn new(guard: Guard) -> Self {
         Self {
             guard,
+            tenant: None,
             events: None,
             state: None,
             head: None,
@@ -293,6 +297,12 @@ impl Change {
             run: RunChange::Keep,
             cancel: None,
         }
+    }
+
+    /// The same in the turn of an owner's tenant.
+    pub fn of_owner(mut self, owner: &str) -> Self {
+        self.tenant = Some(tenant_of(owner).into());
+        self
     }
 }
 

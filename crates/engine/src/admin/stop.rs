@@ -98,7 +98,8 @@ impl Inner {
                 return Ok(false);
             }
             let now = self.clock.now();
-            let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+            let mut change =
+                Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
             change.cancel = Some(true);
             if !at_work {
                 change.run = RunChange::Due(now);

@@ -67,7 +67,8 @@ impl Inner {
         let entry = ended_by_request(now);
         let asked = task.questions.iter().map(|(_, question)| question.id.clone()).collect::<Vec<_>>();
         task.apply(&entry);
-        let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+        let mut change =
+            Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
         change.state = Some((State::Canceled, now));
         change.run = RunChange::Rest;
         if self.decide(change, vec![entry.clone()], &row.id.to_string()).await?.is_none() {
@@ -91,7 +92,8 @@ impl Inner {
     ) -> Result<Option<Task>, Error> {
         let row = &opened.row;
         if !row.cancel {
-            let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+            let mut change =
+                Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
             change.cancel = Some(true);
             if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
                 return Ok(None);
@@ -117,7 +119,8 @@ impl Inner {
     ) -> Result<Option<Task>, Error> {
         let (row, now) = (&opened.row, self.clock.now());
         let asked = task.questions.iter().map(|(_, question)| question.id.clone()).collect::<Vec<_>>();
-        let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+        let mut change =
+            Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
         change.cancel = Some(true);
         change.run = RunChange::Due(now);
         if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {

@@ -147,7 +147,8 @@ impl Inner {
         for entry in &entries {
             task.apply(entry);
         }
-        let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+        let mut change =
+            Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
         change.state = Some((task.state, task.status_at)).filter(|after| *after != before);
         change.journal.extend(heard.as_ref().map(Record::encode));
         if let Some((question, answer)) = &answered {

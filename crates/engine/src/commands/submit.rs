@@ -463,7 +463,7 @@ impl Inner {
         let end = driver.try_finish();
         let ended = end.as_ref().is_some_and(ends);
         let work = run.take_first(made_by, end);
-        let mut change = Change::new(Guard::Create(Box::new(new)));
+        let mut change = Change::new(Guard::Create(Box::new(new))).of_owner(&task.origin.owner);
         change.events = Some(event::encode(&work.entries));
         change.state = Some(work.state.unwrap_or((State::Submitted, task.status_at)));
         change.head = Some(work.head.encode());
@@ -525,7 +525,7 @@ impl Inner {
                 retry_after: Duration::from_secs(5),
             }));
         };
-        let mut change = Change::new(Guard::Create(Box::new(new)));
+        let mut change = Change::new(Guard::Create(Box::new(new))).of_owner(&task.origin.owner);
         change.events = Some(event::encode(std::slice::from_ref(made_by)));
         change.state = Some((State::Submitted, task.status_at));
         change.head = Some(head.encode());

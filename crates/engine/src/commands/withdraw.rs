@@ -78,7 +78,8 @@ impl Inner {
         for entry in &entries {
             task.apply(entry);
         }
-        let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+        let mut change =
+            Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
         change.state = Some((task.state, task.status_at)).filter(|after| *after != before);
         change.journal.push(Record::Withdrawn { question: question.to_owned() }.encode());
         if row.node.is_none() {

@@ -247,7 +247,8 @@ impl Inner {
                 continue;
             }
             tracing::warn!(task = %id, "a task that nobody here runs is given back");
-            let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+            let mut change =
+                Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
             change.run = RunChange::Due(self.clock.now());
             match self.store.commit(change).await {
                 Ok(_) => self.due(&row.owner, self.clock.now()),

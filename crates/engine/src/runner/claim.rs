@@ -302,7 +302,8 @@ async fn read(engine: &Arc<Engine>, claimed: &Claimed) -> Result<Option<(Arc<Run
 /// Gives a task back that could not be read, for a while: it may be the disk, or a newer version's task. Or one whose
 /// agent is missing.
 async fn leave_alone(engine: &Engine, claimed: &Claimed, wait: Duration) {
-    let mut change = Change::new(Guard::Runner { task: claimed.row.no, epoch: claimed.row.epoch });
+    let mut change = Change::new(Guard::Runner { task: claimed.row.no, epoch: claimed.row.epoch })
+        .of_owner(&claimed.row.owner);
     change.run = RunChange::Due(engine.clock.now().after(wait));
     for wait in STORE_RETRY {
         match engine.store.commit(change.clone()).await {

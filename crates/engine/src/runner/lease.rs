@@ -82,7 +82,7 @@ impl Lease {
     /// Commits a piece of work, however long the store takes; the agent pauses when its buffer is full.
     pub(super) async fn write(&mut self, run: &Run, work: &Work, run_change: RunChange) -> Result<(), Stop> {
         let runner = Guard::Runner { task: self.task, epoch: self.epoch };
-        let mut change = Change::new(runner.clone());
+        let mut change = Change::new(runner.clone()).of_owner(&run.origin.owner);
         change.events = (!work.entries.is_empty()).then(|| event::encode(&work.entries));
         change.head = Some(work.head.encode());
         change.journal.clone_from(&work.journal);
@@ -198,7 +198,8 @@ impl Lease {
         run.suspect(None);
         // Somebody who waits at a connection is not waited for without an end.
         let wake_at = wake_at.or_else(|| Some(self.engine.clock.now().after(run.waiting()?)));
-        let mut change = Change::new(Guard::Version { task: self.task, version: self.version });
+        let mut change = Change::new(Guard::Version { task: self.task, version: self.version })
+            .of_owner(&run.origin.owner);
         change.head = Some(run.take_last(None).head.encode());
         change.run = wake_at.map_or(RunChange::Rest, RunChange::Due);
         match self.engine.store.commit(change).await {

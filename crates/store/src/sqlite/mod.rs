@@ -10,6 +10,7 @@ mod commit;
 mod error;
 mod expire;
 mod knowledge;
+mod lanes;
 mod lease;
 mod list;
 mod lock;
@@ -32,6 +33,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use nuncio_engine::{
+    access::tenant_of,
     clock::Timestamp,
     knowledge::Knowledge,
     store::{
@@ -180,7 +182,8 @@ impl Store for SqliteStore {
     async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
         let weight = change.events.as_ref().map_or(0, |events| events.bytes.len())
             + change.journal.iter().map(|record| record.0.len()).sum::<usize>();
-        self.writer.write(weight, move |session| commit::commit(session, &change)).await?
+        let lane = change.tenant.clone();
+        self.writer.write_for(lane, weight, move |session| commit::commit(session, &change)).await?
     }
 
     async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
@@ -312,7 +315,10 @@ impl Store for SqliteStore {
 
     async fn create_session(&self, new: ClientSession, limit: usize) -> Result<bool, StoreError> {
         let weight = new.body.len();
-        self.writer.write(weight, move |session| client_session::create(session, &new, limit)).await?
+        let lane = Some(tenant_of(&new.owner).into());
+        self.writer
+            .write_for(lane, weight, move |session| client_session::create(session, &new, limit))
+            .await?
     }
 
     async fn session(&self, id: &str) -> Result<Option<ClientSession>, StoreError> {

@@ -1,13 +1,13 @@
 //! The one thread that writes, and its group commit.
 //!
-//! It takes everything that waits, runs it in one transaction with one fsync, and only then answers. A job
+//! It takes what waits, tenants in turn, runs it in one transaction with one fsync, and only then answers. While several
+//! tenants write, a transaction is short, so that nobody waits long for what others write. A job
 //! that refuses (a guard) has written nothing and fails alone. When the disk fails the whole batch fails and
 //! every waiter learns why; the thread goes on, since the next batch may find room again.
 
 use std::{
     path::PathBuf,
     result::Result as StdResult,
-    slice,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -20,14 +20,22 @@ use nuncio_engine::store::StoreError;
 use rusqlite::Result;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::{OpenError, checkpoint::Checkpoints, error::store_error, session::Session};
+use super::{
+    OpenError,
+    checkpoint::Checkpoints,
+    error::store_error,
+    lanes::{Lane, Lanes},
+    session::Session,
+};
 
 /// Jobs in one transaction at most: beyond it the fsync is spread thin enough and the first ones wait long.
 const BATCH: usize = 512;
 /// Bytes in one transaction, about: beyond it SQLite's cache would spill.
 const BATCH_BYTES: usize = 8 << 20;
-/// Jobs that may wait; more wait in their callers.
+/// Jobs that may be on their way to the writer; more wait in their callers.
 const QUEUE: usize = 4_096;
+/// How long jobs are run in one transaction while several tenants write; longer where the fsync is.
+const SHORT_BATCH: Duration = Duration::from_millis(3);
 /// Bytes that have to be written before a disk that was full counts as one with room.
 pub(super) const ROOM: usize = 65_536;
 /// A commit that took longer than this is worth a line in the log.
@@ -49,8 +57,15 @@ impl Writer {
     ) -> StdResult<Self, OpenError> {
         let (orders, queue) = mpsc::channel(QUEUE);
         let full = Arc::new(AtomicBool::new(false));
-        let desk =
-            Desk { dir, session, checkpoints, full: Arc::clone(&full), page_cap, last: Last::default() };
+        let desk = Desk {
+            dir,
+            session,
+            checkpoints,
+            full: Arc::clone(&full),
+            page_cap,
+            lanes: Lanes::default(),
+            last: Last::default(),
+        };
         let thread = Builder::new()
             .name("nuncio-writer".into())
             .spawn(move || desk.serve(queue))
@@ -65,9 +80,19 @@ impl Writer {
         weight: usize,
         work: impl FnMut(&mut Session) -> Result<T> + Send + 'static,
     ) -> StdResult<T, StoreError> {
+        self.write_for(None, weight, work).await
+    }
+
+    /// The same, in a tenant's turn.
+    pub(super) async fn write_for<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        weight: usize,
+        work: impl FnMut(&mut Session) -> Result<T> + Send + 'static,
+    ) -> StdResult<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = Work { weight, work, result: None, reply };
-        self.orders.send(Order::Work(Box::new(job))).await.map_err(|_| closed())?;
+        self.orders.send(Order::Work(lane, Box::new(job))).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
@@ -109,7 +134,7 @@ pub(super) fn closed() -> StoreError {
 }
 
 enum Order {
-    Work(Box<dyn Job>),
+    Work(Lane, Box<dyn Job>),
     Close,
 }
 
@@ -156,6 +181,7 @@ struct Desk {
     checkpoints: Checkpoints,
     full: Arc<AtomicBool>,
     page_cap: Option<Arc<AtomicU32>>,
+    lanes: Lanes<Box<dyn Job>>,
     last: Last,
 }
 
@@ -164,29 +190,23 @@ struct Desk {
 struct Last {
     jobs: usize,
     took: Duration,
+    /// What of it was the commit, and so the disk.
+    sync: Duration,
 }
 
 impl Desk {
     fn serve(mut self, mut queue: mpsc::Receiver<Order>) {
         let (mut orders, mut jobs) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         let mut closing = false;
-        while queue.blocking_recv_many(&mut orders, BATCH) > 0 {
+        while !self.lanes.is_empty() || queue.blocking_recv_many(&mut orders, BATCH) > 0 {
             self.gather(&mut queue, &mut orders);
-            let mut weight = 0;
             for order in orders.drain(..) {
                 match order {
-                    Order::Work(job) => {
-                        weight += job.weight();
-                        jobs.push(job);
-                    }
+                    Order::Work(lane, job) => self.lanes.push(lane, job),
                     Order::Close => {
                         queue.close();
                         closing = true;
                     }
-                }
-                if weight > BATCH_BYTES {
-                    self.batch(&mut jobs);
-                    weight = 0;
                 }
             }
             self.batch(&mut jobs);
@@ -201,10 +221,10 @@ impl Desk {
     fn gather(&self, queue: &mut mpsc::Receiver<Order>, orders: &mut Vec<Order>) {
         let patience = (self.last.took / 8).min(Duration::from_millis(1));
         let started = Instant::now();
-        while orders.len() + queue.len() < self.last.jobs && started.elapsed() < patience {
+        while self.lanes.len() + orders.len() + queue.len() < self.last.jobs && started.elapsed() < patience {
             std::thread::sleep(Duration::from_micros(50));
         }
-        while orders.len() < BATCH
+        while orders.len() < QUEUE
             && let Ok(order) = queue.try_recv()
         {
             orders.push(order);
@@ -212,15 +232,16 @@ impl Desk {
     }
 
     fn batch(&mut self, jobs: &mut Vec<Box<dyn Job>>) {
-        if jobs.is_empty() {
+        if self.lanes.is_empty() {
             return;
         }
         self.apply_page_cap();
-        match self.transact(jobs) {
+        match self.transact_next(jobs) {
             // Not the disk: something about one of them. It shall not take its neighbours along.
             Err(StoreError::Broken(_)) if jobs.len() > 1 => {
                 for mut job in jobs.drain(..) {
-                    let done = self.transact(slice::from_mut(&mut job));
+                    let weight = job.weight();
+                    let done = self.transact(|session, _| job.run(session).map(|()| (1, weight)));
                     job.answer(done);
                 }
             }
@@ -232,20 +253,54 @@ impl Desk {
         }
     }
 
-    fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> StdResult<(), StoreError> {
+    /// Runs what is next, as much as a transaction should have.
+    fn transact_next(&mut self, jobs: &mut Vec<Box<dyn Job>>) -> StdResult<(), StoreError> {
         let started = Instant::now();
-        let weight: usize = jobs.iter().map(|job| job.weight()).sum();
+        let longest = match self.lanes.is_shared(started) {
+            true => SHORT_BATCH.max(self.last.sync),
+            false => Duration::MAX,
+        };
+        self.transact(|session, lanes| {
+            let mut weight = 0;
+            let mut now = started;
+            while jobs.len() < BATCH
+                && weight <= BATCH_BYTES
+                && now.duration_since(started) < longest
+                && let Some(mut job) = lanes.pop(now)
+            {
+                weight += job.weight();
+                let done = job.run(session);
+                jobs.push(job);
+                done?;
+                now = Instant::now();
+            }
+            Ok((jobs.len(), weight))
+        })
+    }
+
+    /// Does some work, of so many jobs and bytes, in one transaction.
+    fn transact(
+        &mut self,
+        work: impl FnOnce(&mut Session, &mut Lanes<Box<dyn Job>>) -> Result<(usize, usize)>,
+    ) -> StdResult<(), StoreError> {
+        let started = Instant::now();
+        let (mut jobs, mut weight, mut ran) = (0, 0, Duration::ZERO);
+        let lanes = &mut self.lanes;
         let done = self
             .session
-            .transact(|session| jobs.iter_mut().try_for_each(|job| job.run(session)))
+            .transact(|session| {
+                (jobs, weight) = work(session, lanes)?;
+                ran = started.elapsed();
+                Ok(())
+            })
             .map_err(|error| store_error(&error, &self.dir));
         let took = started.elapsed();
-        self.last = Last { jobs: jobs.len(), took };
+        self.last = Last { jobs, took, sync: took.saturating_sub(ran) };
         metrics::histogram!("nuncio_store_commit_seconds").record(took);
-        metrics::histogram!("nuncio_store_batch_size").record(jobs.len() as f64);
+        metrics::histogram!("nuncio_store_batch_size").record(jobs as f64);
         metrics::counter!("nuncio_store_commits_total").increment(1);
         if took > SLOW {
-            tracing::warn!(seconds = took.as_secs_f64(), jobs = jobs.len(), "slow commit");
+            tracing::warn!(seconds = took.as_secs_f64(), jobs, "slow commit");
         }
         let full = matches!(done, Err(StoreError::Full(_)));
         let was_full = self.full.load(Ordering::Relaxed);
@@ -258,7 +313,7 @@ impl Desk {
             // Once is enough for a disk that stays full.
             && !(full && was_full)
         {
-            tracing::error!(%error, jobs = jobs.len(), "a batch was not written");
+            tracing::error!(%error, jobs, "a batch was not written");
         }
         done
     }
