@@ -2,8 +2,8 @@
 //!
 //! When the log has grown, a thread with a connection of its own copies it into the database beside the
 //! running commits (a passive checkpoint). Under constant load that alone would never let the log begin
-//! again, because new pages arrive while old ones are copied; so when the thread is done the writer, between
-//! two batches, copies the few that came meanwhile and begins again at the front. The file keeps its length:
+//! again, because new pages arrive while old ones are copied; so the thread copies what came meanwhile, too, until that
+//! is little, and then the writer, between two batches, copies the few that are left and begins again at the front. The file keeps its length:
 //! overwriting allocated blocks is the cheaper fsync.
 
 use std::{
@@ -22,6 +22,9 @@ use super::{OpenError, schema};
 
 /// Where the thread cannot keep up or has died, the writer copies all by itself at this many times the limit.
 const PATIENCE: u32 = 4;
+/// So few pages are left to the writer, unless more come than the thread can copy in so many rounds.
+const FEW: u32 = 256;
+const ROUNDS: u32 = 4;
 
 /// The writer's side of it.
 pub(super) struct Checkpoints {
@@ -55,9 +58,7 @@ impl Checkpoints {
             .name("nuncio-checkpoint".into())
             .spawn(move || {
                 while asked.recv().is_ok() {
-                    if let Err(error) = checkpoint(&conn, "PASSIVE") {
-                        tracing::warn!(%error, "a checkpoint failed");
-                    }
+                    copy(&conn);
                     done.store(false, Ordering::Release);
                 }
             })
@@ -87,10 +88,13 @@ impl Checkpoints {
     /// again after as many pages more.
     fn begin_again(&mut self, writer: &Connection, pages: u32) {
         self.asked = false;
-        let begun = checkpoint(writer, "RESTART").unwrap_or_else(|error| {
-            tracing::warn!(%error, "a checkpoint failed");
-            false
-        });
+        let begun = match checkpoint(writer, "RESTART") {
+            Ok(done) => done.is_complete,
+            Err(error) => {
+                tracing::warn!(%error, "a checkpoint failed");
+                false
+            }
+        };
         self.due = if begun { self.limit } else { pages.saturating_add(self.limit) };
         if begun {
             self.pages.store(0, Ordering::Relaxed);
@@ -107,9 +111,30 @@ impl Checkpoints {
     }
 }
 
-/// Whether the checkpoint was complete.
-fn checkpoint(conn: &Connection, mode: &str) -> Result<bool> {
-    let busy: i64 =
-        conn.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?.query_row([], |row| row.get(0))?;
-    Ok(busy == 0)
+/// The thread's part.
+fn copy(conn: &Connection) {
+    let mut before = 0;
+    for _ in 0..ROUNDS {
+        match checkpoint(conn, "PASSIVE") {
+            // About as few came while they were copied.
+            Ok(done) if done.copied.saturating_sub(before) < FEW => return,
+            Ok(done) => before = done.copied,
+            Err(error) => return tracing::warn!(%error, "a checkpoint failed"),
+        }
+    }
+}
+
+/// How far a checkpoint came.
+struct Checkpointed {
+    is_complete: bool,
+    /// Pages of the log that are in the database, since the log began.
+    copied: u32,
+}
+
+fn checkpoint(conn: &Connection, mode: &str) -> Result<Checkpointed> {
+    conn.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?.query_row([], |row| {
+        // It is -1 where there is no log.
+        let copied = row.get::<_, i64>(2)?.try_into().unwrap_or(0);
+        Ok(Checkpointed { is_complete: row.get::<_, i64>(0)? == 0, copied })
+    })
 }

@@ -70,7 +70,7 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { readers: 4, wal_pages: 4_096, max_pages: None }
+        Self { readers: 4, wal_pages: 16_384, max_pages: None }
     }
 }
 

@@ -12,3 +12,4 @@ mod memory_model;
 mod model;
 mod postgres;
 mod searching;
+mod turns;
