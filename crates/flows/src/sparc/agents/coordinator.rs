@@ -214,7 +214,7 @@ async fn store_artifacts(
         return Ok(None);
     };
     let ask = Part::data(json!({ "operations": operations, "sequentialSample": 0 }));
-    let batch = cx.call(BATCH, Message::of("", Speaker::User, vec![ask])).await?;
+    let batch = cx.call_wired(BATCH, Message::of("", Speaker::User, vec![ask])).await?;
     Ok(Some(batch.origin.id.to_string()))
 }
 

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use axum::{Router, body::Bytes, http::StatusCode, routing::post};
-use nuncio_engine::{Part, State, question::Question};
+use nuncio_engine::{Part, State, access::Grants, question::Question};
 use nuncio_flows::{
     batch::{Batch, BatchOptions},
     sparc::{Phase, SparcModel, SparcOptions},
@@ -124,6 +124,24 @@ async fn a_workflow_with_batchtools_leaves_its_artifacts_in_the_memory_bank() {
         }
         stage.stop().await;
     }
+}
+
+/// The batch is part of the coordinator, as its phases are. What is in the batch is refused to a caller without scopes
+/// for that, and the workflow is done without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workflow_is_completed_where_its_caller_may_run_no_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let batch = Arc::new(Batch::new(BatchOptions::default()));
+    let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch)).await;
+    let caller =
+        me().limited_to(Grants::parse("read:* write:* execute:sparc execute:a2a:coordinator").unwrap());
+    let start = json!({ "contextId": "w", "goal": "Links that expire", "batchtoolsEnabled": true });
+    stage.call(&caller, "sparc_start", start).await.unwrap();
+    let given = json!({ "contextId": "w", "goal": "Links that expire" });
+    let task = stage.begin_as(&caller, "coordinator", given, true).await;
+    let task = stage.drive(&task, |question| Some(by_model(question))).await;
+    assert_eq!(task.state, State::Completed, "{}", words(&task));
+    stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -151,10 +151,14 @@ impl Stage {
 
     /// Has an agent begin, for a caller that has a model where `samples`.
     pub(crate) async fn begin(&self, agent: &str, given: Value, samples: bool) -> Task {
+        self.begin_as(&me(), agent, given, samples).await
+    }
+
+    pub(crate) async fn begin_as(&self, caller: &Caller, agent: &str, given: Value, samples: bool) -> Task {
         let message = Message::of(id(), Speaker::User, vec![Part::data(given)]);
         let mut submit = Submit::new(agent, message);
         submit.abilities.sample = samples;
-        within(self.engine.submit(&me(), submit)).await.unwrap()
+        within(self.engine.submit(caller, submit)).await.unwrap()
     }
 
     /// Follows a task to its end and answers what it asks. Where `answer` says `None`, that is as far as it goes.
