@@ -2,8 +2,8 @@
 //! more than its fair part is slowed down, and nobody else is.
 //!
 //! Work done in a tenant's name is metered where it is polled ([`CpuShares::meter`]). What the process uses beyond
-//! that (the writer's thread, connections, timers) is charged in proportion. Every tenth of a second the fair part is worked
-//! out anew: tenants that use little keep what they use, and those that use more divide the rest evenly. Whoever is
+//! that (the writer's thread, connections, timers) is charged in proportion. Every tenth of a second the fair part is
+//! worked out anew: tenants that use little keep what they use, and those that use more divide the rest evenly. Whoever is
 //! limited waits at points where it holds nothing that others need: before a request is looked at, and before a run
 //! goes on. A wait is never refused and never longer than [`MAX_WAIT`]; a tenant that is alone never waits.
 

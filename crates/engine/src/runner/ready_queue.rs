@@ -2,7 +2,7 @@
 //!
 //! The runtime polls whatever is ready in the order in which it became ready: behind ten thousand runs of one tenant, a
 //! request of another would wait for all of them. So a tenant's runs wait in a queue of the tenant's own, and only a few
-//! of them ([`WIDTH`] for each processor) stand in the runtime's queue at any time. Each lets the next one in when it
+//! of them (one for each processor) stand in the runtime's queue at any time. Each lets the next one in when it
 //! has been polled. Who owns the futures, and on which worker they run, stays with the runtime.
 
 use std::{
@@ -15,9 +15,6 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-/// Runs of one tenant in the runtime's queue, for each processor.
-const WIDTH: usize = 2;
-
 /// The queues of all tenants.
 pub(crate) struct ReadyQueues {
     width: usize,
@@ -28,7 +25,7 @@ pub(crate) struct ReadyQueues {
 impl ReadyQueues {
     pub(crate) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self::of_width(WIDTH * processors)
+        Self::of_width(processors)
     }
 
     fn of_width(width: usize) -> Self {
