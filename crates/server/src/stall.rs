@@ -108,7 +108,8 @@ mod tests {
         });
         ours.write_all(&[0; 160]).await.unwrap();
         let _theirs = reader.await.unwrap();
-        let error = ours.write_all(&[0; 160]).await.unwrap_err();
+        let stalled = tokio::time::timeout(Duration::from_secs(30), ours.write_all(&[0; 160])).await;
+        let error = stalled.expect("it does not wait for ever").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(error.to_string().contains("write-timeout"), "{error}");
     }

@@ -9,13 +9,16 @@ use crate::{
     server::{Server, ending, submit, until},
 };
 
-/// A reader beside the work: messages in one queue, everything else in another.
+/// A reader beside the work: messages in one queue, everything else in another; and how many messages waited when it
+/// was told of a step that was done before.
 const LISTENS: &str = r#"
 import queue, threading
-told, messages = queue.Queue(), queue.Queue()
+told, messages, came_before = queue.Queue(), queue.Queue(), []
 def read():
     for line in sys.stdin:
         line = json.loads(line)
+        if line["type"] == "done-before":
+            came_before.append(messages.qsize())
         (messages if line["type"] == "message" else told).put(line)
     os._exit(0)
 threading.Thread(target=read, daemon=True).start()
@@ -113,7 +116,7 @@ def wait(name, count):
         return heard
     before = step(name, work)
     # Before the answer to a step that is done come the messages that it was given.
-    waiting = messages.qsize()
+    waiting = came_before.pop() if came_before else messages.qsize()
     note("waiting", f"{name}: {waiting}")
     for _ in range(waiting):
         messages.get()

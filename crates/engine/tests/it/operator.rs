@@ -65,6 +65,11 @@ async fn the_work_of_a_stopped_token_is_canceled_and_that_of_another_of_the_same
     .await;
     assert_eq!(listed.iter().filter(|task| task.credential.as_deref() == Some("bad")).count(), 4);
     until("it asks", async || (state(&engine, &asking).await == State::InputRequired).then_some(())).await;
+    engine.flush_audit().await;
+    let query = AuditQuery { tenant: Some("acme".into()), limit: 100, ..AuditQuery::default() };
+    let lines = engine.store().knowledge().audit(&query).await.unwrap();
+    let named = |id: &str| lines.iter().filter(|(_, line)| line.credential.as_deref() == Some(id)).count();
+    assert_eq!((named("bad"), named("good"), lines.len()), (4, 1, 5), "{lines:?}");
 
     let order = engine.stop_token(&operator, "bad", "acme/ada").await.unwrap();
     assert!(order.counts.canceled >= 3, "{order:?}");

@@ -76,6 +76,23 @@ fn another_file_can_be_named() {
 }
 
 #[test]
+fn the_configuration_on_the_page_on_hardening_is_taken_as_it_stands() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hardening.md");
+    let page = fs::read_to_string(page).unwrap();
+    let begins = page.find("    # /etc/nuncio/nuncio.toml").expect("the page has a configuration");
+    let file: String = page[begins..]
+        .lines()
+        .take_while(|line| line.starts_with("    "))
+        .map(|line| format!("{}\n", line.trim_start()))
+        .collect();
+    let dir = tempfile::tempdir().unwrap();
+    let ran = print_config(dir.path(), &file, &[], &[]).exits(0);
+    for name in ["data", "socket", "public-url", "trusted-proxies"] {
+        assert!(line(&ran.stdout, name).ends_with("# file nuncio.toml"), "{name}: {}", ran.stdout);
+    }
+}
+
+#[test]
 fn what_is_printed_is_a_configuration_file() {
     let dir = tempfile::tempdir().unwrap();
     let flags = ["--agent-step", "50ms", "--allowed-hosts", "a,b", "--bench-agent", "--store", "sqlite:x y"];

@@ -128,6 +128,7 @@ fn a_server_for_everyone_says_what_is_missing() {
     let server = ServerProcess::start(&dir.path().join("data"), &["--listen", "0.0.0.0:0", "--allow-remote"]);
     assert!(server.url().starts_with("http://127.0.0.1:"), "{}", server.url());
     server.logs("set --public-url to what clients use");
+    server.logs("without TLS, where others can read them");
     assert!(server.greeting().contains("Access:   by token"), "{}", server.greeting());
     let send = || {
         let mut command = nuncio_in(dir.path());

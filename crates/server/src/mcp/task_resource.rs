@@ -189,3 +189,42 @@ fn schema() -> Value {
         "additionalProperties": false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use nuncio_engine::{
+        Event, Message, Role, TaskId,
+        clock::Timestamp,
+        event::{Entry, Progress},
+        task::Origin,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_coordinators_task_is_about_the_phase_that_it_is_at() {
+        let id = TaskId::parse("0190a5a5-0000-7000-8000-000000000000");
+        let mut task = Task::new(Origin {
+            id: id.unwrap_or_else(|| panic!("an id")),
+            client_id: None,
+            context: "c".into(),
+            agent: COORDINATOR.into(),
+            owner: "local".into(),
+            dialect: "a2a/1.0".into(),
+            metadata: json!({ "sparcPhase": "specification" }).as_object().cloned(),
+            trace: None,
+        });
+        task.apply(&Entry(Timestamp(1), Event::Message(Message::text("m", Role::User, "go"))));
+        assert_eq!(
+            sparc_phase(&task),
+            Some("specification"),
+            "as its caller says, while nothing else is known"
+        );
+        for phase in ["architecture", "refinement"] {
+            let data = Some(json!({ "type": "sparc_phase_started", "phase": phase }));
+            let progress = Progress { done: 2.0, total: Some(5.0), text: None, data };
+            task.apply(&Entry(Timestamp(2), Event::Progress(progress)));
+            assert_eq!(sparc_phase(&task), Some(phase));
+        }
+    }
+}

@@ -139,6 +139,7 @@ async fn all_of_0_1() {
     assert_eq!(got["result"], shown, "secrets are not read back");
     let got = call_0_1(&site, "tasks/pushNotification/get", json!({ "id": "t-2" })).await;
     assert_eq!(code(&got), -32001);
+    assert!(said(&got).contains("\"t-2\" has no push notification config: set one first"), "{got}");
     let send = json!({ "id": "t-4", "message": plain("type", "x"), "pushNotification": hook });
     call_0_1(&site, "tasks/send", send).await;
     let got = call_0_1(&site, "tasks/pushNotification/get", json!({ "id": "t-4" })).await;
@@ -307,6 +308,8 @@ async fn webhooks_of_0_3(site: &Site, task: &Value) {
         let set = call("set", json!({ "taskId": task, "pushNotificationConfig": hook(id) })).await;
         assert_eq!(set["result"], shown(id));
     }
+    let other = call("get", json!({ "id": task, "pushNotificationConfigId": "c" })).await;
+    assert!(said(&other).contains("no push notification config \"c\""), "{other}");
     let unnamed = json!({ "taskId": task, "pushNotificationConfig": { "url": "https://example.com/hook" } });
     let unnamed = call("set", unnamed).await;
     let named = unnamed["result"]["pushNotificationConfig"]["id"].as_str().unwrap();

@@ -103,6 +103,10 @@ pub async fn a_task_is_deleted_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
         only_rows: true,
     };
     assert_eq!(store.list(&query).await.unwrap().total, 1);
+    // What it was known by can be given to another.
+    let (client_id, idempotency) = (new.client_id.clone(), new.idempotency.clone());
+    let again = NewTask { client_id, idempotency, ..new_task() };
+    store.born(create_as(again, State::Working, at(1), RunChange::Lease(node()))).await;
     drop(store);
     let store = open().await;
     assert!(store.row(&TaskKey::Id(new.id)).await.unwrap().is_none(), "also after a restart");

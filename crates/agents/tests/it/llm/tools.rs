@@ -127,6 +127,23 @@ async fn a_model_may_do_no_more_than_its_caller() {
 }
 
 #[tokio::test]
+async fn a_model_calls_no_agent_that_its_caller_may_not() {
+    let call = Reply::calls("", &[("c1", "double", "{\"n\":2}")], (1, 1));
+    let stand_in = StandIn::start([call, Reply::text("I may not.", (1, 1))]).await;
+    let double = Tool::new("double");
+    let runs = Arc::clone(&double.runs);
+    let agent = llm(&stand_in, json!({ "tools": ["double"] }));
+    let server = Server::with(vec![agent, Arc::new(double)]).await;
+    let scope = format!("execute:a2a:{AGENT}");
+    let limited = Caller::named("someone").limited_to(Grants::parse(&scope).unwrap());
+    server.engine.submit(&limited, question("Double 2.")).await.unwrap();
+    until("the result was read", || stand_in.asked().len() == 2).await;
+    let results = results(&stand_in);
+    assert!(results[0].contains("execute:a2a:double"), "{results:?}");
+    assert_eq!(runs.load(Ordering::SeqCst), 0, "it was not called");
+}
+
+#[tokio::test]
 async fn files_are_named_and_data_is_shown() {
     let stand_in = StandIn::start([Reply::text("A picture.", (1, 1))]).await;
     let server = Server::with(vec![llm(&stand_in, json!({}))]).await;

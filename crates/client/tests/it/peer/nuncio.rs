@@ -1,14 +1,15 @@
 //! A Nuncio server at the other end, in every dialect.
 
 use nuncio_client::{
-    a2a::{A2aOptions, A2aPeer},
+    a2a::{A2aClient, A2aOptions, A2aPeer, CardReference, Credentials, HttpOptions, Preference, fetch_card},
     peer::{Connect, Happened, Peer, PeerError, Place, Protocol, connect},
 };
 use nuncio_engine::{
-    State,
+    Message, Role, State,
     question::{Answer, Ask},
+    webhook::WebhookConfig,
 };
-use nuncio_wire::a2a::Dialect;
+use nuncio_wire::a2a::{Dialect, Send, StreamEvent};
 use serde_json::json;
 
 use super::{Story, begin, call, site::Site, to_end, turn, within};
@@ -223,4 +224,48 @@ async fn what_is_there_is_found_out() {
     let nobody = Place::Url(url::Url::parse("http://127.0.0.1:1/").unwrap());
     let error = within(connect(&nobody, &Connect::default())).await.err().unwrap();
     assert!(matches!(&error, PeerError::Unreachable { at, .. } if at.contains("127.0.0.1:1")), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_webhooks_of_a_task_are_set_read_listed_and_deleted() {
+    let site = Site::start().await;
+    let options = HttpOptions::default();
+    let reference = CardReference::parse(site.url("/agents/actor").as_str()).unwrap();
+    let card = fetch_card(&reference, &options).await.unwrap();
+    for dialect in Dialect::ALL {
+        let preference = Preference { dialect, ..Preference::default() };
+        let client = A2aClient::new(&card.value, &preference, &Credentials::default(), &options).unwrap();
+        let mut send = Send::new(Message::text(format!("m-{dialect:?}"), Role::User, "count 1"));
+        if dialect == Dialect::V0_1 {
+            send.client_task_id = Some("t-0.1".into());
+        }
+        let sent = within(client.send(send)).await.unwrap();
+        let StreamEvent::Task(task) = sent.value else { panic!("{dialect:?}: {:?}", sent.value) };
+        let config = |id: &str| WebhookConfig {
+            id: id.into(),
+            url: format!("https://example.com/{id}"),
+            token: Some("t0ken".into()),
+            authentication: None,
+            dialect: String::new(),
+        };
+        // 0.1 has one a task, and names none.
+        let named = (dialect != Dialect::V0_1).then_some("a");
+        let missing = within(client.get_webhook(&task.id, named)).await.unwrap_err();
+        assert_eq!(missing.rpc_code(), Some(-32001), "{dialect:?}: {missing}");
+        let set = within(client.set_webhook(&task.id, config("a"))).await.unwrap();
+        assert_eq!((&*set.value.url, &set.value.token), ("https://example.com/a", &None), "{dialect:?}");
+        let got = within(client.get_webhook(&task.id, named)).await.unwrap();
+        assert_eq!(got.value.url, "https://example.com/a", "{dialect:?}");
+        if named.is_none() {
+            // And there is no way to take it back.
+            within(client.delete_webhook(&task.id, "a")).await.unwrap_err();
+            continue;
+        }
+        within(client.set_webhook(&task.id, config("b"))).await.unwrap();
+        let got = within(client.get_webhook(&task.id, Some("b"))).await.unwrap();
+        assert_eq!(got.value.url, "https://example.com/b", "{dialect:?}");
+        within(client.delete_webhook(&task.id, "a")).await.unwrap();
+        let left = within(client.list_webhooks(&task.id)).await.unwrap();
+        assert_eq!(left.iter().map(|config| &*config.id).collect::<Vec<_>>(), ["b"], "{dialect:?}");
+    }
 }

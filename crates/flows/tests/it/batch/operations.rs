@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use nuncio_engine::Caller;
+use nuncio_engine::{Caller, List};
 use serde_json::{Value, json};
 
 use super::world::{World, many, operation};
@@ -98,4 +98,27 @@ async fn outputs_are_bounded_one_by_one_and_together() {
     let kept: usize =
         operations.iter().filter_map(|one| one["output"]["content"].as_str()).map(str::len).sum();
     assert!(kept > 0 && kept <= 5_000, "{kept} bytes were kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_agent_does_not_take_is_refused_to_an_operation_as_well() {
+    let world = World::new();
+    let server = world.serve().await;
+    let call = |id: &str, input: Value| json!({ "id": id, "type": "agent.call", "args": { "agent": "adder", "input": input } });
+    let ended = server
+        .run(json!({ "operations": [
+            call("right", json!({ "n": 7 })),
+            call("wrong", json!({ "n": "seven" })),
+            call("spoken", json!("seven")),
+        ] }))
+        .await;
+    assert_eq!(operation(&ended, "right")["status"], "succeeded", "{ended}");
+    for (id, why) in [("wrong", "/n: \"seven\" is not of type \"integer\""), ("spoken", "send a data part")] {
+        let refused = operation(&ended, id);
+        assert_eq!(refused["status"], "failed", "{id}: {refused}");
+        assert!(refused["error"].as_str().unwrap().contains(why), "{id}: {refused}");
+    }
+    let list = List { agent: Some("adder".into()), page_size: 10, ..List::default() };
+    let begun = server.engine.list(&server.caller, list).await.unwrap();
+    assert_eq!(begun.total, 1, "nothing was begun that does not fit");
 }

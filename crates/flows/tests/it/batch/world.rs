@@ -130,6 +130,24 @@ impl Agent for Asker {
     }
 }
 
+/// Takes one whole number and nothing else.
+struct Adder;
+
+#[async_trait]
+impl Agent for Adder {
+    fn profile(&self) -> Profile {
+        let mut profile = Profile::new("adder", "takes a number").input(json!({
+            "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"],
+        }));
+        profile.strict_input = true;
+        profile
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        Ok(Outcome::said(format!("got {}", cx.argument("n").cloned().unwrap_or_default())))
+    }
+}
+
 pub(crate) struct World {
     store: TempDir,
     files: TempDir,
@@ -170,6 +188,7 @@ impl World {
         let mut catalog = Catalog::default();
         catalog.add(Arc::new(self.gauge.clone())).unwrap();
         catalog.add(Arc::new(Asker)).unwrap();
+        catalog.add(Arc::new(Adder)).unwrap();
         catalog.add(Arc::<Narrow>::default()).unwrap();
         for agent in batch.agents() {
             catalog.add(agent).unwrap();

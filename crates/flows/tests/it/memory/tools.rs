@@ -53,6 +53,21 @@ async fn of_many_who_expect_the_same_version_one_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_of_null_keeps_an_entry_until_it_is_deleted() {
+    let bank = Bank::new().await;
+    let store = |ttl: Value| json!({ "namespace": "n", "key": "k", "value": 1, "ttl": ttl });
+    let kept = async || {
+        let read = bank.call("memory_get", json!({ "namespace": "n", "key": "k" })).await;
+        read["metadata"]["ttl"].clone()
+    };
+    bank.call("memory_store", store(json!(60))).await;
+    assert_eq!(kept().await, 60);
+    bank.call("memory_store", store(Value::Null)).await;
+    assert_eq!(kept().await, Value::Null);
+    assert!(matches!(bank.refused("memory_store", store(json!(0))).await, HandlerError::Invalid(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_json_comes_back_as_it_was() {
     let bank = Bank::new().await;
     for value in [

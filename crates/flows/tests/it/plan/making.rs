@@ -7,7 +7,7 @@ use std::sync::{
 
 use nuncio_agents::{AgentOptions, built_in};
 use nuncio_client::model::ModelOptions;
-use nuncio_engine::{Message, Outcome, Part, Reply, Role, State, TaskContext};
+use nuncio_engine::{Message, Outcome, Part, Profile, Reply, Role, State, TaskContext};
 use nuncio_flows::plan::{MakeError, Plan, PlanOptions, Roster, make};
 use serde_json::json;
 
@@ -68,6 +68,22 @@ fn what_nobody_fits_is_said() {
     let few = PlanOptions { tasks_per_plan: 1, ..PlanOptions::default() };
     let error = make("Research Rome. Research Oslo.", &roster(), &few).unwrap_err();
     assert_eq!(error, MakeError::TooMany(2, 1));
+}
+
+#[test]
+fn a_request_in_another_language_goes_by_words_of_the_cards_or_needs_a_model() {
+    let roster = Roster::new([
+        Profile::new("viajes", "Reserva hoteles y vuelos"),
+        Profile::new("foundry", "Makes die casts and moulds"),
+    ]);
+    let made = make("Reserva un hotel para la noche", &roster, &PlanOptions::default()).unwrap();
+    assert_eq!(made.plan.tasks[0].by.to_string(), "viajes");
+    // An article is no word that says what somebody can do.
+    let error = make("Buche die Reise", &roster, &PlanOptions::default()).unwrap_err();
+    let MakeError::Nobody(unfit) = &error else { panic!("{error}") };
+    assert_eq!(unfit[0].part, "Buche die Reise");
+    let words = error.to_string();
+    assert!(words.contains("another language") && words.contains("let a model make it"), "{words}");
 }
 
 #[test]

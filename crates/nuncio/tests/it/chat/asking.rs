@@ -70,6 +70,39 @@ fn a_link_is_shown_whole_and_opened_by_nobody() {
 }
 
 #[test]
+fn what_a_call_needs_is_asked_first_and_in_the_order_of_its_schema() {
+    let agent = r#"[[agent]]
+name = "trip"
+kind = "process"
+command = ["sh", "-c", "read input; printf '%s\\n' \"$input\" >> asked; echo '{\"type\":\"done\",\"text\":\"gone\"}'"]
+[agent.input-schema]
+type = "object"
+required = ["to", "from"]
+[agent.input-schema.properties]
+about = { type = "string" }
+from = { type = "string" }
+note = { type = "string" }
+to = { type = "string" }
+"#;
+    let world = programs(agent);
+    let mut chat = world.chat();
+    chat.command("trip");
+    for (prompt, typed) in [
+        ("from: ", "Bern"),
+        ("to: ", "Oslo"),
+        ("about [may be empty]: ", "early"),
+        ("note [may be empty]: ", ""),
+    ] {
+        chat.expect(prompt);
+        chat.line(typed);
+    }
+    chat.expect("completed");
+    let asked = fs::read_to_string(world.dir.path().join("asked")).unwrap();
+    let input: Value = serde_json::from_str(asked.lines().next().unwrap()).unwrap();
+    assert_eq!(input["data"], json!({ "from": "Bern", "to": "Oslo", "about": "early" }));
+}
+
+#[test]
 fn a_question_that_was_answered_elsewhere_lets_go_of_the_prompt() {
     let world = World::new(Way::Mcp, "20ms");
     let mut chat = world.chat();

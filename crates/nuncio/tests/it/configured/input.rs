@@ -24,7 +24,7 @@ fn what(answer: &Value) -> String {
 }
 
 #[test]
-fn an_input_schema_holds_in_every_dialect_and_for_the_tools_of_tasks() {
+fn an_input_schema_holds_in_every_dialect_with_and_without_a_stream_and_for_the_tools_of_tasks() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("nuncio.toml"), TABLES).unwrap();
     let server = ServerProcess::start(&dir.path().join("data"), &[]);
@@ -53,6 +53,20 @@ fn an_input_schema_holds_in_every_dialect_and_for_the_tools_of_tasks() {
             let params = json!({ "id": id(), "message": message });
             what(&post(&url, "tasks/send", &params, &[("A2A-Version", "0.1")]))
         }
+        "1.0 stream" => {
+            let message = json!({ "messageId": id(), "role": "ROLE_USER", "parts": parts_1(value) });
+            let params = json!({ "message": message });
+            what(&post(&url, "SendStreamingMessage", &params, &[("A2A-Version", "1.0")]))
+        }
+        "0.3 stream" => {
+            let message = json!({ "kind": "message", "messageId": id(), "role": "user", "parts": parts(value, "kind") });
+            what(&post(&url, "message/stream", &json!({ "message": message }), &[("A2A-Version", "0.3")]))
+        }
+        "0.1 stream" => {
+            let message = json!({ "role": "user", "parts": parts(value, "type") });
+            let params = json!({ "id": id(), "message": message });
+            what(&post(&url, "tasks/sendSubscribe", &params, &[("A2A-Version", "0.1")]))
+        }
         "task_send" => {
             let mut arguments = json!({ "agent": "adds" });
             arguments[if value.is_string() { "text" } else { "data" }] = value.clone();
@@ -63,7 +77,8 @@ fn an_input_schema_holds_in_every_dialect_and_for_the_tools_of_tasks() {
             tool(&server, tool_of, &arguments)
         }
     };
-    for how in ["1.0", "0.3", "0.1", "task_send", "adds"] {
+    let dialects = ["1.0", "0.3", "0.1", "1.0 stream", "0.3 stream", "0.1 stream"];
+    for how in dialects.into_iter().chain(["task_send", "adds"]) {
         let wrong = send(how, &json!({ "n": "seven" }));
         assert!(wrong.contains("/n: ") && wrong.contains("is not of type \"integer\""), "{how}: {wrong}");
         let unknown = send(how, &json!({ "n": 7, "m": 8 }));
@@ -71,7 +86,7 @@ fn an_input_schema_holds_in_every_dialect_and_for_the_tools_of_tasks() {
         let right = send(how, &json!({ "n": 7 }));
         assert_eq!(right, "begun", "{how}");
     }
-    for how in ["1.0", "0.3", "0.1", "task_send"] {
+    for how in dialects.into_iter().chain(["task_send"]) {
         let spoken = send(how, &json!("add seven"));
         assert!(spoken.contains("send a data part"), "{how}: {spoken}");
         let as_json = send(how, &json!("{\"n\": 7}"));
@@ -79,9 +94,9 @@ fn an_input_schema_holds_in_every_dialect_and_for_the_tools_of_tasks() {
     }
     // The program got the same each time, and nothing that was refused.
     let file = dir.path().join("heard");
-    until("all of them have begun", || lines(&file).len() >= 9);
+    until("all of them have begun", || lines(&file).len() >= 15);
     let heard: Vec<Value> = lines(&file).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(heard.len(), 9);
+    assert_eq!(heard.len(), 15);
     assert!(heard.iter().all(|input| input["data"] == json!({ "n": 7 })), "{heard:?}");
 }
 

@@ -64,7 +64,8 @@ async fn a_new_task_changes_the_list_and_those_who_follow_it_are_told() {
 async fn a_task_has_one_id_however_it_is_spelled_and_its_metadata_is_true() {
     let stage = Stage::with(|setup| setup.surface.set_aliases(&["host".into()], &["a2a"])).await;
     let client = Client::stateless(&stage, json!({}));
-    let task = stage.begin_player("tell-slowly 1").await;
+    let task = stage.begin_player("tell-slowly 2").await;
+    stage.until_state(&task, "WORKING").await;
     let meta = async |uri: &str| {
         let read = client.ok("resources/read", json!({ "uri": uri })).await;
         assert_eq!(read["cacheScope"], "private", "{read}");
@@ -82,15 +83,25 @@ async fn a_task_has_one_id_however_it_is_spelled_and_its_metadata_is_true() {
         assert_eq!(content["_meta"]["resourceId"], plain, "{spelled}");
         assert_eq!(content["_meta"]["permissions"], json!(["read", "write"]), "{content}");
     }
-    let before = meta(&plain).await["_meta"]["lastModified"].as_str().unwrap().to_owned();
+    let modified = |content: &Value| content["_meta"]["lastModified"].as_str().unwrap().to_owned();
+    let status = |content: &Value| {
+        serde_json::from_str::<Value>(content["text"].as_str().unwrap()).unwrap()["status"].clone()
+    };
+    let begun = meta(&plain).await;
+    let later = async |than: &Value| {
+        until("it has changed", async || {
+            let now = meta(&plain).await;
+            (modified(&now) > modified(than)).then_some(now)
+        })
+        .await
+    };
+    // It grows while its status stays what it was.
     stage.open(1);
+    let grown = later(&begun).await;
+    assert_eq!(status(&grown)["timestamp"], status(&begun)["timestamp"]);
+    stage.open(2);
     stage.until_state(&task, "COMPLETED").await;
-    let after = until("it has moved", async || {
-        let now = meta(&plain).await["_meta"]["lastModified"].as_str().unwrap().to_owned();
-        (now > before).then_some(now)
-    })
-    .await;
-    assert!(after > before);
+    later(&grown).await;
 
     // What a caller says of its task is not what became of it.
     let mut submit = Submit::new("player", Message::text("m", Role::User, "wait"));
