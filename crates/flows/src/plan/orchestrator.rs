@@ -98,6 +98,7 @@ impl Agent for Orchestrator {
             Err(problems) => return Ok(Outcome::failed(problems.to_string())),
         };
         drop(value);
+        tokio::task::yield_now().await;
         if only_make {
             let file = plan.to_toml();
             // As the tool says it that makes plans by rules.

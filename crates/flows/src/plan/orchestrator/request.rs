@@ -3,6 +3,7 @@
 
 use nuncio_engine::{AgentError, CallEnd, Message, Part, Role, State, TaskContext};
 use serde_json::Value;
+use tokio::task::yield_now;
 
 use super::{Begun, Core, ask_model, pick, subtask};
 use crate::plan::{
@@ -102,14 +103,14 @@ pub(super) async fn begin(
                     Given::File(text) => Plan::parse(text, &core.options),
                     Given::Value(value) => Plan::read(value, &core.options),
                 };
-                Ok(let_in(cx, plan.map_err(|problems| problems.to_string())))
+                Ok(let_in(cx, plan.map_err(|problems| problems.to_string())).await)
             })
             .await
         }
         Wanted::Make { request, by: By::Rules, .. } => {
             cx.step("plan", async |_| {
                 let made = make(&request, &Roster::of(&cx.engine()), &core.options);
-                Ok(let_in(cx, made.map(|made| made.plan).map_err(|error| error.to_string())))
+                Ok(let_in(cx, made.map(|made| made.plan).map_err(|error| error.to_string())).await)
             })
             .await
         }
@@ -117,12 +118,17 @@ pub(super) async fn begin(
     }
 }
 
-fn let_in(cx: &TaskContext, plan: Result<Plan, String>) -> Result<Begun, String> {
+/// Each of these takes up to a millisecond for hundreds of tasks; others have their turn in between.
+async fn let_in(cx: &TaskContext, plan: Result<Plan, String>) -> Result<Begun, String> {
     let engine = cx.engine();
-    let (plan, roster) = (plan?, Roster::of(&engine));
+    let plan = plan?;
+    yield_now().await;
+    let roster = Roster::of(&engine);
     plan.check(&roster).map_err(|problems| problems.to_string())?;
+    yield_now().await;
     let meant = |task: &crate::plan::Planned| (task.id.clone(), pick::skills_of(task, &roster));
     let skills = plan.tasks.iter().map(meant).collect();
+    yield_now().await;
     Ok(Begun { plan: plan.to_value(), at: engine.clock().now(), skills })
 }
 
@@ -174,7 +180,7 @@ async fn by_other(
                     plan.request.get_or_insert_with(|| request.to_owned());
                     plan
                 });
-                Ok(let_in(cx, plan.map_err(|problems| problems.to_string())))
+                Ok(let_in(cx, plan.map_err(|problems| problems.to_string())).await)
             })
             .await?;
         match read {
