@@ -126,7 +126,9 @@ class Story:
         tag = f"{kind}-{self.run}-{number}"
         if kind == "plan":
             tasks = [{"id": name, "agent": name, "input": {"data": {"text": f"{tag}-{name}"}}} for name in ("program", "a2a", "mcp")]
-            part, agent = {"data": {"plan": {"name": tag, "tasks": tasks}}}, "orchestrator"
+            # A plan tries once unless it says more, and now and then all of its agents are away at once.
+            retry = {"attempts": 5, "backoff": "1s"}
+            part, agent = {"data": {"plan": {"name": tag, "retry": retry, "tasks": tasks}}}, "orchestrator"
         else:
             part, agent = {"data": {"text": tag}}, kind
         client = Client(self.near, agent, until)
