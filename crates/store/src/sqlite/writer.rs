@@ -237,7 +237,12 @@ impl Desk {
             return;
         }
         self.apply_page_cap();
-        match self.transact_next(jobs) {
+        let done = self.transact_next(jobs);
+        if done.is_err() && jobs.is_empty() {
+            // It could not begin. Those who wait learn why, as they would have with it.
+            jobs.extend(std::iter::from_fn(|| self.lanes.pop(Instant::now())).take(BATCH));
+        }
+        match done {
             // Not the disk: something about one of them. It shall not take its neighbours along.
             Err(StoreError::Broken(_)) if jobs.len() > 1 => {
                 for mut job in jobs.drain(..) {

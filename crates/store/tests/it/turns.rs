@@ -66,3 +66,16 @@ async fn a_commit_does_not_wait_for_thousands_of_another_tenant() {
     timeout(Duration::from_secs(60), commits.join_all()).await.unwrap();
     assert_eq!(written.load(Ordering::Relaxed), MANY);
 }
+
+/// Another program holds the database: a commit fails and says so, and the next one goes well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_learns_that_a_transaction_could_not_begin() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path(), SqliteOptions::default()).unwrap();
+    let other = rusqlite::Connection::open(folder.path().join("nuncio.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let refused = timeout(Duration::from_secs(20), store.commit(creation("acme/ada"))).await;
+    assert!(refused.expect("it was never answered").is_err());
+    other.execute_batch("ROLLBACK").unwrap();
+    store.commit(creation("acme/ada")).await.unwrap();
+}
