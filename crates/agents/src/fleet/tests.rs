@@ -68,7 +68,7 @@ async fn scene() -> Scene {
     let mut catalog = Catalog::default();
     catalog.add(Arc::new(crate::Echo)).unwrap();
     catalog.add(fleet.agents().remove(0)).unwrap();
-    let store = open_in(folder.path(), SqliteOptions::default()).await.unwrap();
+    let store = open_in(folder.path(), SqliteOptions::default()).await;
     let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
     fleet.start(&engine).await;
     Scene { _folder: folder, engine, fleet, puppet, says }

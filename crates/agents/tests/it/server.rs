@@ -158,7 +158,7 @@ impl Server {
 }
 
 async fn open(folder: &TempDir, agents: &[Arc<dyn Agent>], sampler: Option<Arc<dyn Sampler>>) -> Engine {
-    let store = open_in(folder.path(), SqliteOptions::default()).await.expect("the folder is free");
+    let store = open_in(folder.path(), SqliteOptions::default()).await;
     let mut catalog = Catalog::default();
     for agent in agents {
         catalog.add(Arc::clone(agent)).unwrap();

@@ -155,7 +155,7 @@ impl World {
 
     /// The store in the folder, once whoever had it before has let go of it.
     pub(crate) async fn open(&self) -> Arc<dyn Store> {
-        until("the folder is free", async || open_in(self.folder.path(), self.sqlite.clone()).await).await
+        open_in(self.folder.path(), self.sqlite.clone()).await
     }
 
     /// A life of the server: an engine on a runtime of its own, which can be cut off at any point.

@@ -49,7 +49,7 @@ impl Bank {
 
     async fn with(set: impl FnOnce(&mut Options), options: MemoryOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = open_in(folder.path(), SqliteOptions::default()).await.unwrap();
+        let store = open_in(folder.path(), SqliteOptions::default()).await;
         let clock = Arc::new(HandClock(AtomicI64::new(BEGIN)));
         let mut parts = Parts::new(store, Catalog::default());
         // Nothing is swept or written by itself unless the test wants it.

@@ -32,10 +32,7 @@ impl TestEngine {
         for agent in agents {
             catalog.add(agent).unwrap();
         }
-        let parts = Parts {
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            ..Parts::new(store.await.expect("the folder is free"), catalog)
-        };
+        let parts = Parts { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Parts::new(store.await, catalog) };
         let engine = Engine::start(parts).await.unwrap();
         engine.catalog().surface().set_base_url("http://here.example");
         Self { engine, clock, _folder: folder }

@@ -403,17 +403,8 @@ impl House {
     }
 }
 
-/// Opens the store; right after a close its folder may be held for another moment.
 async fn open(folder: &Path) -> Arc<dyn Store> {
-    let opened = std::sync::Mutex::new(None);
-    until("the store", async || {
-        let store = open_in(folder, SqliteOptions::default()).await;
-        let free = store.is_some();
-        *opened.lock().unwrap() = store;
-        free
-    })
-    .await;
-    opened.into_inner().unwrap().unwrap()
+    open_in(folder, SqliteOptions::default()).await
 }
 
 fn hook(url: &str) -> WebhookConfig {

@@ -72,7 +72,7 @@ impl Site {
         }
         catalog.set_default("actor").unwrap();
         catalog.set_surface(surface);
-        let store = open_in(folder.path(), store).await.expect("the folder is free");
+        let store = open_in(folder.path(), store).await;
         let engine = Engine::start(Parts { options, ..Parts::new(store, catalog) }).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -15,7 +15,7 @@ use super::OpenError;
 /// Holds the folder until it is dropped, or the process ends however it ends.
 #[derive(Debug)]
 pub(super) struct FolderLock {
-    _file: File,
+    file: File,
 }
 
 impl FolderLock {
@@ -40,6 +40,30 @@ impl FolderLock {
         file.set_len(0).map_err(failed)?;
         file.rewind().map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for FolderLock {
+    /// Unlocks instead of only closing: a child process that has been forked and not yet executed still
+    /// has a copy of the descriptor, and the lock would last as long as that copy.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_the_descriptor_in_a_forked_child_does_not_keep_the_folder_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::take(folder.path()).unwrap();
+        let inherited = lock.file.try_clone().unwrap();
+        assert!(matches!(FolderLock::take(folder.path()), Err(OpenError::Locked { .. })));
+        drop(lock);
+        FolderLock::take(folder.path()).expect("the folder is free as soon as its holder is dropped");
+        drop(inherited);
     }
 }

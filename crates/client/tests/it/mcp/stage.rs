@@ -50,7 +50,7 @@ impl Stage {
         catalog.set_surface(surface);
         let folder = tempfile::tempdir().unwrap();
         let store = open_in(folder.path(), SqliteOptions { readers: 2, ..SqliteOptions::default() }).await;
-        let engine = Engine::start(Parts::new(store.unwrap(), catalog)).await.unwrap();
+        let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap()).parse().unwrap();
         let (stop, told) = oneshot::channel::<()>();

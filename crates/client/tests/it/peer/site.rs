@@ -35,7 +35,7 @@ impl Site {
         let mut catalog = Catalog::default();
         catalog.add(Arc::new(Actor { streaming })).unwrap();
         catalog.add(Arc::new(Idle)).unwrap();
-        let store = open_in(folder.path(), SqliteOptions::default()).await.expect("the folder is free");
+        let store = open_in(folder.path(), SqliteOptions::default()).await;
         let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -181,9 +181,7 @@ impl World {
     }
 
     pub(crate) async fn serve(&self) -> Server {
-        let sqlite = SqliteOptions::default();
-        let store =
-            until("the folder is free", async || open_in(self.store.path(), sqlite.clone()).await).await;
+        let store = open_in(self.store.path(), SqliteOptions::default()).await;
         let batch = Arc::new(Batch::new(self.options.clone()));
         let mut catalog = Catalog::default();
         catalog.add(Arc::new(self.gauge.clone())).unwrap();

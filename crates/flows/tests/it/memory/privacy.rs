@@ -95,7 +95,7 @@ impl Agent for Reader {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_of_an_agent_or_a_context_is_closed_to_others() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open_in(folder.path(), SqliteOptions::default()).await.unwrap();
+    let store = open_in(folder.path(), SqliteOptions::default()).await;
     let mut catalog = Catalog::default();
     catalog.add(Arc::new(Reader("alice"))).unwrap();
     catalog.add(Arc::new(Reader("bob"))).unwrap();

@@ -208,8 +208,7 @@ impl World {
     }
 
     pub(crate) async fn store(&self) -> Arc<dyn Store> {
-        let sqlite = SqliteOptions::default();
-        until("the folder is free", async || open_in(self.folder.path(), sqlite.clone()).await).await
+        open_in(self.folder.path(), SqliteOptions::default()).await
     }
 
     pub(crate) async fn serve(&self) -> Server {

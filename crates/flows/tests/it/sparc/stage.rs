@@ -33,16 +33,7 @@ impl Stage {
 
     /// The same, beside the batch engine where one is given.
     pub(crate) async fn open_beside(folder: &Path, options: SparcOptions, batch: Option<Arc<Batch>>) -> Self {
-        let store = within(async {
-            loop {
-                let sqlite = SqliteOptions { readers: 1, ..SqliteOptions::default() };
-                match open_in(folder, sqlite).await {
-                    Some(store) => return store,
-                    None => tokio::time::sleep(Duration::from_millis(5)).await,
-                }
-            }
-        })
-        .await;
+        let store = open_in(folder, SqliteOptions { readers: 1, ..SqliteOptions::default() }).await;
         let sparc = Arc::new(Sparc::new(options));
         let mut catalog = Catalog::default();
         for agent in sparc.agents().into_iter().chain(batch.iter().flat_map(|batch| batch.agents())) {
