@@ -146,7 +146,7 @@ struct Inner {
     keeper: Arc<dyn Keeper>,
     consent: Arc<dyn Consent>,
     /// One at a time for each resource: a token is renewed once, and others do not wait for it.
-    rounds: std::sync::Mutex<BTreeMap<Url, Arc<Mutex<Round>>>>,
+    rounds: parking_lot::Mutex<BTreeMap<Url, Arc<Mutex<Round>>>>,
     /// A person is asked one thing at a time.
     person: Mutex<()>,
 }
@@ -357,7 +357,7 @@ impl Authorizer for OAuth {
 
 impl Inner {
     fn round(&self, resource: &Url) -> Arc<Mutex<Round>> {
-        let mut rounds = self.rounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut rounds = self.rounds.lock();
         Arc::clone(rounds.entry(resource.clone()).or_default())
     }
 

@@ -18,10 +18,11 @@ mod tenants;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
 
 pub(crate) use self::orders::orders_loop;
@@ -67,7 +68,7 @@ pub(crate) struct Admin {
 impl Admin {
     /// Refuses callers of a tenant that is suspended or erased.
     pub(crate) fn check_open(&self, tenant: &str) -> Result<(), Error> {
-        let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+        let closed = self.closed.read();
         match closed.get(tenant) {
             None => Ok(()),
             Some(OrderState::Suspended) => Err(Error::Suspended(tenant.to_owned(), "suspended")),
@@ -77,7 +78,7 @@ impl Admin {
 
     /// Refuses callers of these tenants and of no others; whether one of them has been erased since.
     fn close(&self, tenants: HashMap<String, OrderState>) -> bool {
-        let mut closed = self.closed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut closed = self.closed.write();
         let erased = |state: Option<&OrderState>| state == Some(&OrderState::Erased);
         let more = tenants.iter().any(|(tenant, state)| erased(Some(state)) && !erased(closed.get(tenant)));
         *closed = tenants;
@@ -90,18 +91,18 @@ impl Admin {
     }
 
     fn lock_under_way(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way.lock()
     }
 
     fn erasers(&self) -> Vec<Arc<dyn Eraser>> {
-        self.erasers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.erasers.lock().clone()
     }
 }
 
 impl Engine {
     /// Has that asked, too, when a tenant is erased.
     pub fn add_eraser(&self, eraser: Arc<dyn Eraser>) {
-        self.0.admin.erasers.lock().unwrap_or_else(PoisonError::into_inner).push(eraser);
+        self.0.admin.erasers.lock().push(eraser);
     }
 
     /// Refuses callers of a tenant that is suspended or erased, as every method does: for bindings that keep a

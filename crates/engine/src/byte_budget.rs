@@ -6,12 +6,9 @@
 //! something left for the next one. A reservation waits for a while until others give their bytes back. The bytes are
 //! counted in the ledger of what owners and tenants use.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::{
@@ -115,7 +112,7 @@ impl ByteBudget {
     }
 
     fn lock_waiting(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

@@ -2,16 +2,14 @@
 
 mod input;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     agent::{Agent, Profile},
     error::Error,
     surface::{Change, Shape, ShapeError, Surface},
 };
+use parking_lot::RwLock;
 
 /// The agents of a server, and its surface. Both may change while the engine runs: a task that is under way keeps
 /// the agent that it began with, the next run of it gets the new one.
@@ -81,7 +79,7 @@ impl Catalog {
     pub fn add(&mut self, agent: Arc<dyn Agent>) -> Result<(), CatalogError> {
         let registered = Registered::new(agent)?;
         let name = registered.profile.name.clone();
-        let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = self.agents.write();
         if agents.by_name.contains_key(&name) {
             return Err(CatalogError::Twice(name));
         }
@@ -92,7 +90,7 @@ impl Catalog {
 
     /// Names the agent that answers at the root.
     pub fn set_default(&mut self, name: &str) -> Result<(), CatalogError> {
-        let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = self.agents.write();
         if !agents.by_name.contains_key(name) {
             let names: Vec<String> = agents.by_name.keys().cloned().collect();
             return Err(CatalogError::NoDefault(name.into(), names.join(", ")));
@@ -108,7 +106,7 @@ impl Catalog {
         if put.is_empty() && remove.is_empty() {
             return Ok(());
         }
-        let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = self.agents.write();
         for name in remove {
             agents.by_name.remove(name);
         }
@@ -152,7 +150,7 @@ impl Catalog {
         self.read().by_name.values().cloned().collect::<Vec<_>>().into_iter()
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Agents> {
-        self.agents.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, Agents> {
+        self.agents.read()
     }
 }

@@ -10,12 +10,9 @@ mod digest;
 mod messages;
 mod report;
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -605,7 +602,7 @@ impl TaskContext {
     }
 
     /// The line, if something can be done in it now.
-    fn vacant(&self) -> Result<std::sync::MutexGuard<'_, Line>, AgentError> {
+    fn vacant(&self) -> Result<parking_lot::MutexGuard<'_, Line>, AgentError> {
         let line = self.lock();
         match &line.misused {
             Some(why) => Err(AgentError::Misuse(why.clone())),
@@ -617,8 +614,8 @@ impl TaskContext {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Line> {
+        self.line.lock()
     }
 }
 
@@ -723,7 +720,7 @@ impl StepContext {
 
     /// Writes to an artifact that belongs to this step.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
-        let append = !self.begun.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk.id.clone());
+        let append = !self.begun.lock().insert(chunk.id.clone());
         let append = append && !chunk.anew;
         let (id, size, anew) = (chunk.id.clone(), chunk.size(), chunk.anew);
         self.run

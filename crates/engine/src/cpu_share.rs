@@ -12,13 +12,14 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use pin_project_lite::pin_project;
 
 use crate::access::tenant_of;
@@ -163,7 +164,7 @@ impl CpuShares {
     }
 
     fn lock(&self) -> MutexGuard<'_, Accounts> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.accounts.lock()
     }
 }
 
@@ -221,7 +222,7 @@ impl Accounts {
 
 impl Account {
     fn lock(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pace.lock()
     }
 
     fn charge(&self, used: Duration) {

@@ -4,7 +4,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     content::{Message, Part},
     task::{Task, TaskId},
 };
+use parking_lot::Mutex;
 
 /// One task may take this part of the room.
 const SHARE: usize = 8;
@@ -42,7 +43,7 @@ impl Ended {
 
     /// The task, if it is here and ended no earlier than `since`.
     pub(crate) fn get(&self, id: TaskId, since: Timestamp) -> Option<Arc<Task>> {
-        self.lock().tasks.get(&id).filter(|task| task.status_at >= since).cloned()
+        self.kept.lock().tasks.get(&id).filter(|task| task.status_at >= since).cloned()
     }
 
     /// Keeps a task, if it has ended and is not too large, in the place of the oldest.
@@ -51,7 +52,7 @@ impl Ended {
         if !task.state.is_terminal() || size > self.room / SHARE {
             return;
         }
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         if kept.tasks.insert(id, Arc::clone(task)).is_some() {
             return;
         }
@@ -67,7 +68,7 @@ impl Ended {
 
     /// Forgets a task that was deleted.
     pub(crate) fn forget(&self, id: TaskId) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         if kept.tasks.remove(&id).is_some()
             && let Some(place) = kept.order.iter().position(|(known, _)| *known == id)
             && let Some((_, size)) = kept.order.remove(place)
@@ -78,11 +79,7 @@ impl Ended {
 
     /// Forgets all of them.
     pub(crate) fn clear(&self) {
-        *self.lock() = Kept::default();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.kept.lock() = Kept::default();
     }
 }
 
@@ -137,7 +134,7 @@ mod tests {
         }
         let kept: Vec<u128> = (1..=100).filter(|n| get(&ended, *n)).collect();
         assert_eq!(kept, (91..=100).collect::<Vec<_>>());
-        assert!(ended.lock().bytes <= ended.room);
+        assert!(ended.kept.lock().bytes <= ended.room);
         // One that takes too much of the room does not drive the others out.
         ended.keep(&task(200, State::Completed, ended.room / SHARE));
         assert!(!get(&ended, 200) && get(&ended, 91));

@@ -9,10 +9,11 @@ mod upkeep;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::{
     sync::{Notify, watch},
@@ -668,7 +669,7 @@ impl Inner {
     }
 
     fn lock_runs(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Run>>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock()
     }
 
     pub(crate) fn changed(&self, tenant: &str, uri: &str) {

@@ -3,11 +3,9 @@
 
 mod known;
 
-use std::{
-    borrow::Cow,
-    sync::{PoisonError, RwLock},
-};
+use std::borrow::Cow;
 
+use parking_lot::RwLock;
 use regex::{Captures, Regex};
 use serde_json::Value;
 
@@ -95,7 +93,7 @@ impl Redactor {
     /// Filters these out as well from here on, also where they have been replaced in the configuration since: what was
     /// sent with them may come back later.
     pub fn learn(&self, secrets: &KnownSecrets) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).extend(secrets);
+        self.known.write().extend(secrets);
     }
 
     /// The text without secrets. A piece of an address that holds one when it is decoded is left out whole.
@@ -131,7 +129,7 @@ impl Redactor {
 
     /// The same, of what is not encoded.
     fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut text = self.known.read().unwrap_or_else(PoisonError::into_inner).clean(text);
+        let mut text = self.known.read().clean(text);
         for shape in &self.shapes {
             if !shape.is_match(&text) {
                 continue;

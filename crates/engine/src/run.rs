@@ -7,12 +7,13 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::{
@@ -224,14 +225,14 @@ impl Run {
         if task.state == State::Submitted {
             let working = Status { state: State::Working, message: None };
             let at = run.engine.clock.now();
-            let shared = run.shared.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let shared = run.shared.get_mut();
             shared.push(at, Event::Status(working), 0);
         }
         run
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 
     // The agent's side.

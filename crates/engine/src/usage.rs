@@ -10,10 +10,11 @@ mod stored;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, futures::Notified};
 
 pub use self::limits::{Share, UsageLimits};
@@ -204,7 +205,7 @@ impl Ledger {
         amount: u64,
         fits: impl FnOnce(Used) -> bool,
     ) -> Option<UsagePermit> {
-        let mut books = self.lock();
+        let mut books = self.books.lock();
         if !fits(books.used(owner, resource)) {
             return None;
         }
@@ -219,7 +220,7 @@ impl Ledger {
 
     /// How much is used of a resource.
     pub fn used(&self, owner: &str, resource: Resource) -> Used {
-        self.lock().used(owner, resource)
+        self.books.lock().used(owner, resource)
     }
 
     /// Lets a tenant store so much more, or refuses it with the limit's name. It counts until the next measurement,
@@ -280,7 +281,7 @@ impl Ledger {
     pub fn report(&self) -> Vec<TenantUsage> {
         let mut report: BTreeMap<String, TenantUsage> = BTreeMap::new();
         {
-            let books = self.lock();
+            let books = self.books.lock();
             for (tenant, counts) in &books.tenants {
                 report.insert(
                     tenant.to_string(),
@@ -307,16 +308,12 @@ impl Ledger {
     }
 
     fn release(&self, owner: &Arc<str>, resource: Resource, amount: u64) {
-        self.lock().subtract(owner, resource, amount);
+        self.books.lock().subtract(owner, resource, amount);
         self.released.notify_waiters();
     }
 
     fn lock_stored(&self) -> MutexGuard<'_, StoredAmounts> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stored.lock()
     }
 }
 
@@ -440,7 +437,7 @@ mod tests {
         held.push(take("beta/eve").unwrap());
         drop(held);
         assert_eq!(ledger.report(), [], "what is given back leaves nothing behind");
-        assert!(ledger.lock().owners.is_empty());
+        assert!(ledger.books.lock().owners.is_empty());
     }
 
     #[test]

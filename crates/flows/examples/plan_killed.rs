@@ -9,7 +9,7 @@
 //! before it started, and what the plan came to.
 
 #![allow(clippy::print_stdout, reason = "it says what happened")]
-#![allow(clippy::unwrap_used, reason = "a test program that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test program that cannot go on has failed")]
 
 use std::{
     path::PathBuf,

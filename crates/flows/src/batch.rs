@@ -34,7 +34,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ops::Deref,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -42,6 +42,7 @@ use nuncio_engine::{
     Agent, AgentError, Engine, Error, Surface, TaskContext, TaskId, access::HOME_TENANT, clock::Timestamp,
     surface::ShapeError,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 pub use self::{
     input::Strategy,
@@ -222,7 +223,7 @@ impl Core {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn settings(&self) -> Settings {
@@ -230,7 +231,7 @@ impl Core {
     }
 
     fn lives(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Live>>> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lives.lock()
     }
 
     /// The batch of that id, if it is at work here.
@@ -251,7 +252,7 @@ impl Core {
     }
 
     fn known_senders(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.let_through.lock().unwrap_or_else(PoisonError::into_inner)
+        self.let_through.lock()
     }
 
     /// Whether there is room for one more batch beside so many of the same tenant; else why not. A busy machine is no

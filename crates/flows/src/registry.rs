@@ -11,7 +11,7 @@ mod probe;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -23,6 +23,7 @@ use nuncio_engine::{
     surface::{Change, ShapeError},
 };
 use nuncio_wire::a2a::card::{self, CardContext};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::{
     sync::{Semaphore, watch},
@@ -246,7 +247,7 @@ impl Registry {
     pub fn watch(&self, engine: &Engine) {
         let engine = self.engine.get_or_init(|| engine.clone());
         let now = engine.clock().now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.last_scan = Some(now);
         for remote in &self.options.remotes {
             if engine.catalog().get(&remote.name).is_ok() {
@@ -265,7 +266,7 @@ impl Registry {
     /// Everybody who is known, by name.
     pub fn agents(&self) -> Vec<Known> {
         let Some(engine) = self.engine.get() else { return vec![] };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.follow(engine);
         let base = engine.catalog().surface().base_url();
         let bearer = self.bearer.load(Ordering::Relaxed);
@@ -310,7 +311,7 @@ impl Registry {
     /// is known against it.
     pub fn down(&self, name: &str) -> Option<String> {
         let engine = self.engine.get()?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.follow(engine);
         let health = &state.remotes.get(name)?.health;
         let why = || health.last_error.clone().unwrap_or_else(|| "its breaker is open".into());
@@ -320,7 +321,7 @@ impl Registry {
 
     /// Why somebody is given up for a while: their breaker is open.
     pub fn given_up(&self, name: &str) -> Option<String> {
-        let state = self.lock();
+        let state = self.state.lock();
         let health = &state.remotes.get(name)?.health;
         let why = || health.last_error.clone().unwrap_or_else(|| "its breaker is open".into());
         (health.breaker != Breaker::Closed).then(why)
@@ -341,7 +342,7 @@ impl Registry {
 
     /// When it was last looked who is due.
     pub fn last_scan(&self) -> Option<Timestamp> {
-        self.lock().last_scan
+        self.state.lock().last_scan
     }
 
     /// A call to somebody did well, or not: it counts as a probe does. Who is never probed is passed over.
@@ -363,7 +364,7 @@ impl Registry {
         let engine = self.engine.get()?;
         let now = engine.clock().now();
         let looking = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.follow(engine);
             state.remotes.get_mut(name).and_then(|watched| match watched.under_way() {
                 Some(looking) => Some(looking.clone()),
@@ -416,7 +417,7 @@ impl Registry {
     fn take_due(&self, most: usize) -> Vec<Due> {
         let Some(engine) = self.engine.get() else { return vec![] };
         let now = engine.clock().now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.follow(engine);
         state.last_scan = Some(now);
         let mut due: Vec<&mut Watched> =
@@ -436,7 +437,7 @@ impl Registry {
     /// When to look again: when the next one is due, and now and then for the local agents.
     fn next_due(&self) -> Timestamp {
         let now = self.engine.get().map_or(Timestamp(0), |engine| engine.clock().now());
-        let state = self.lock();
+        let state = self.state.lock();
         let next = state.remotes.values().map(|watched| watched.health.due).min();
         let regular = now.after(self.options.interval);
         next.map_or(regular, |due| due.min(regular))
@@ -477,7 +478,7 @@ impl Registry {
         let RegistryOptions { interval, failures_to_open, longest_pause, .. } = self.options;
         let pace = Pace { interval, failures: failures_to_open, longest_pause };
         let note = Note { engine, pace: &pace, now: engine.clock().now(), chance: engine.clock().chance() };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(watched) = state.remotes.get_mut(name) else { return };
         let before = watched.health.shown();
         change(watched, &note);
@@ -491,10 +492,6 @@ impl Registry {
         let (healthy, breaker) = after;
         tracing::info!(name, healthy, breaker = breaker.name(), why, "how a remote is has changed");
         engine.catalog().surface().updated(URI);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

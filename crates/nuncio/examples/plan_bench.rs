@@ -8,7 +8,7 @@
 //! The folder has to be on a real disk: elsewhere a commit costs nothing. `bench/host` runs this.
 
 #![allow(clippy::print_stdout, reason = "a bench says what it measured")]
-#![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench that cannot go on has failed")]
 
 use std::{
     path::{Path, PathBuf},

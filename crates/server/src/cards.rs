@@ -1,10 +1,6 @@
 //! Agent cards: made anew when the agents have changed, served with validators so that clients can keep them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::SystemTime,
-};
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use axum::{
     body::{Body, Bytes},
@@ -17,6 +13,7 @@ use nuncio_wire::a2a::{
     Dialect,
     card::{self, CardContext},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -90,7 +87,7 @@ impl Cards {
 
     /// The cards of the agents that there are now.
     fn current(&self, catalog: &Catalog) -> Arc<Made> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         if made.of != catalog.generation() {
             *made = Arc::new(Made::new(catalog, &self.base_url, self.bearer));
         }

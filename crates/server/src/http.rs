@@ -6,12 +6,13 @@ use std::{
     convert::Infallible,
     future::Future,
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
 use tokio::{
@@ -241,7 +242,7 @@ impl Addresses {
         };
         let limit = if address.is_loopback() { addresses.local_limit } else { addresses.limit };
         let address = group_of(address);
-        let mut open = addresses.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = addresses.open.lock();
         let count = open.entry(address).or_default();
         if *count >= limit {
             return None;
@@ -254,7 +255,7 @@ impl Addresses {
 impl Drop for Counted {
     fn drop(&mut self) {
         let Some((addresses, address)) = &self.0 else { return };
-        let mut open = addresses.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = addresses.open.lock();
         if let Some(count) = open.get_mut(address) {
             *count -= 1;
             if *count == 0 {

@@ -4,11 +4,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use nuncio_engine::{Caller, Error};
+use parking_lot::Mutex;
 
 /// A bucket holds what may come in so many seconds.
 const BURST: f64 = 2.0;
@@ -46,7 +46,7 @@ impl RequestRate {
     }
 
     fn take_at(&self, caller: &Caller, now: Instant) -> Result<(), Error> {
-        let Buckets { callers, tenants } = &mut *self.lock();
+        let Buckets { callers, tenants } = &mut *self.buckets.lock();
         let of_tenant = wait(tenants, caller.tenant(), self.per_tenant, now);
         let of_caller = wait(callers, caller.owner(), self.per_caller, now);
         let (name, rate, wait) = match (of_caller, of_tenant) {
@@ -59,10 +59,6 @@ impl RequestRate {
             }
         };
         Err(Error::TooFast { why: format!("{name}: at most {rate} requests a second"), retry_after: wait })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Buckets> {
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,6 +128,6 @@ mod tests {
         for _ in 0..100_000 {
             rate.take(&Caller::named("acme/ada")).unwrap();
         }
-        assert!(rate.lock().callers.is_empty());
+        assert!(rate.buckets.lock().callers.is_empty());
     }
 }

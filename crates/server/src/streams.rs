@@ -9,7 +9,7 @@ use std::{
     borrow::Cow,
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -20,6 +20,7 @@ use nuncio_engine::{
     clock::{Clock, Timestamp},
     content::json_size,
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use self::places::{Permit, Places};
@@ -102,7 +103,7 @@ impl Streams {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Entry>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 }
 
@@ -182,7 +183,7 @@ impl Live {
             false => Value::Null,
         };
         let at = self.clock().now();
-        let mut last = self.entry.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.entry.last.lock();
         if last.len() >= MAX_REMEMBERED {
             last.pop_front();
         }

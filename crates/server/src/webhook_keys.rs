@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use nuncio_engine::{
     knowledge::{Expect, RecordError, RecordKey, RecordWrite},
 };
 use nuncio_wire::timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -162,7 +163,7 @@ impl WebhookKeys {
     }
 
     async fn generation(&self, engine: &Engine, tenant: &str, now: Timestamp) -> Result<Generation, Error> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(tenant).copied();
+        let known = self.known.lock().get(tenant).copied();
         if let Some((generation, at)) = known
             && at <= now
             && now < at.after(BELIEVED)
@@ -175,7 +176,7 @@ impl WebhookKeys {
     }
 
     fn remember(&self, tenant: &str, generation: Generation, now: Timestamp) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= REMEMBERED {
             known.clear();
         }

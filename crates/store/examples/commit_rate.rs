@@ -4,7 +4,12 @@
 //! `cargo run --release -p nuncio-store --example commit_rate -- [SECONDS [DIR [PHASE…]]]`
 //! where a phase is `create`, `append`, `open`, `list` or `mixed`; without one, all.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement for a terminal")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a measurement for a terminal"
+)]
 
 use std::{
     path::PathBuf,

@@ -18,10 +18,7 @@ mod turn;
 mod watch;
 mod withdraw;
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
@@ -31,6 +28,7 @@ use nuncio_client::{
 };
 use nuncio_engine::{Agent, AgentError, Outcome, Probe, Profile, TaskContext};
 use nuncio_wire::{a2a::Dialect, mcp::Version};
+use parking_lot::RwLock;
 
 use super::{
     AgentSpec, Made, SpecError,
@@ -167,7 +165,7 @@ impl There {
     }
 
     fn known(&self) -> Option<Arc<[Offer]>> {
-        self.offers.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.offers.read().clone()
     }
 
     /// What it offers now, as far as the table lets it.
@@ -176,7 +174,7 @@ impl There {
         let offers = self.peer().offers().await?;
         let allowed = offers.into_iter().filter(|offer| tools.is_empty() || tools.contains(&offer.name));
         let offers: Arc<[Offer]> = allowed.collect();
-        *self.offers.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&offers));
+        *self.offers.write() = Some(Arc::clone(&offers));
         Ok(offers)
     }
 

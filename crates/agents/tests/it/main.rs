@@ -1,6 +1,10 @@
 //! The built-in agents on a real engine and a real store.
 
-#![allow(clippy::unwrap_used, reason = "a test that finds nothing where it looks has failed")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that finds nothing where it looks has failed"
+)]
 
 mod bench;
 mod built_in;

@@ -11,13 +11,11 @@ mod line;
 mod question;
 pub(crate) mod told;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_wire::a2a::Dialect;
+use parking_lot::Mutex;
 use url::Url;
 
 use self::{
@@ -103,12 +101,12 @@ impl A2aPeer {
     /// Looks who is there now.
     async fn find(&self) -> Result<Arc<Found>, PeerError> {
         let found = Arc::new(agents::find(&self.url, &self.options).await?);
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&found));
+        *self.found.lock() = Some(Arc::clone(&found));
         Ok(found)
     }
 
     fn found(&self) -> Option<Arc<Found>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.found.lock().clone()
     }
 
     /// The agent of that name. Who is not known may have come since.

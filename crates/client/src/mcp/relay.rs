@@ -6,11 +6,7 @@
 
 pub(super) mod envelope;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -19,6 +15,7 @@ use nuncio_wire::{
     jsonrpc::{self, INTERNAL_ERROR, Id},
     sse,
 };
+use parking_lot::Mutex;
 use reqwest::{Client, RequestBuilder, redirect, retry};
 use serde_json::Value;
 use tokio::{
@@ -122,7 +119,7 @@ impl Relay {
         while self.work.try_join_next().is_some() {}
         let line = Line::read(line);
         if let Some(id) = line.cancels()
-            && let Some(work) = lock(&self.wire.open).remove(&id)
+            && let Some(work) = self.wire.open.lock().remove(&id)
         {
             work.abort();
             return;
@@ -131,7 +128,7 @@ impl Relay {
         match line.method() {
             // What follows needs its session.
             "initialize" if line.headers().is_none() => {
-                lock(&wire.session).initialize = Some(line.bytes.clone());
+                wire.session.lock().initialize = Some(line.bytes.clone());
                 wire.post(&line).await;
             }
             "notifications/initialized" => {
@@ -144,11 +141,11 @@ impl Relay {
                 let work = self.work.spawn(async move {
                     wire.post(&line).await;
                     for id in &line.ids {
-                        lock(&wire.open).remove(id);
+                        wire.open.lock().remove(id);
                     }
                 });
                 if stateless {
-                    lock(&self.wire.open).extend(ids.into_iter().map(|id| (id, work.clone())));
+                    self.wire.open.lock().extend(ids.into_iter().map(|id| (id, work.clone())));
                 }
             }
         }
@@ -160,7 +157,7 @@ impl Relay {
         let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
         self.work.shutdown().await;
         self.listening.shutdown().await;
-        if lock(&self.wire.session).id.is_some()
+        if self.wire.session.lock().id.is_some()
             && let Ok(at) = self.wire.finder.find().await
         {
             let request = at.with(self.wire.addressed(self.wire.client.delete(&at.url)));
@@ -172,7 +169,7 @@ impl Relay {
 impl Wire {
     /// A request with the names of the session.
     fn addressed(&self, mut request: RequestBuilder) -> RequestBuilder {
-        let Session { id, version, .. } = lock(&self.session).clone();
+        let Session { id, version, .. } = self.session.lock().clone();
         if let Some(id) = id {
             request = request.header("mcp-session-id", id);
         }
@@ -201,7 +198,7 @@ impl Wire {
             answered = self.send(line).await?;
         }
         if line.method() == "initialize" {
-            lock(&self.session).id = answered.headers().get("mcp-session-id").cloned();
+            self.session.lock().id = answered.headers().get("mcp-session-id").cloned();
         }
         if is_stream(answered.headers()) {
             return self.follow(answered, open).await;
@@ -226,7 +223,7 @@ impl Wire {
                         at.with(self.client.post(url)).header(header::CONTENT_TYPE, "application/json");
                     let request = request.header(header::ACCEPT, "application/json, text/event-stream");
                     let request = match line.headers() {
-                        Some(headers) => request.headers(headers).headers(lock(&self.mirrors).headers(line)),
+                        Some(headers) => request.headers(headers).headers(self.mirrors.lock().headers(line)),
                         None => self.addressed(request),
                     };
                     match request.body(line.bytes.clone()).send().await {
@@ -246,12 +243,12 @@ impl Wire {
 
     /// Begins a session again that the server has forgotten. The client has no notion of one.
     async fn begin_again(&self) -> bool {
-        let Some(initialize) = lock(&self.session).initialize.clone() else { return false };
-        lock(&self.session).id = None;
+        let Some(initialize) = self.session.lock().initialize.clone() else { return false };
+        self.session.lock().id = None;
         let Ok(answered) = self.send(&Line::read(initialize)).await else { return false };
         let id = answered.headers().get("mcp-session-id").cloned();
         let begun = answered.status().is_success() && id.is_some();
-        lock(&self.session).id = id;
+        self.session.lock().id = id;
         let told = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_vec();
         begun && self.send(&Line::read(told)).await.is_ok()
     }
@@ -273,7 +270,7 @@ impl Wire {
                     return Ok(());
                 }
             }
-            let Some(cursor) = last.as_ref().filter(|_| lock(&self.session).id.is_some()) else {
+            let Some(cursor) = last.as_ref().filter(|_| self.session.lock().id.is_some()) else {
                 return Err("the stream of the call was cut: call again".to_owned());
             };
             answered = self.resume(cursor).await?;
@@ -342,10 +339,10 @@ impl Wire {
         if waited && is_answer && told.is_empty() {
             return false;
         }
-        lock(&self.mirrors).learn(&message);
+        self.mirrors.lock().learn(&message);
         if let Some(version) = message["result"]["protocolVersion"].as_str() {
             // The revision that was agreed on goes with every request from here on.
-            lock(&self.session).version = HeaderValue::from_str(version).ok();
+            self.session.lock().version = HeaderValue::from_str(version).ok();
         }
         // An error says that the client is gone.
         let _ = self.out.send(body.to_vec()).await;
@@ -362,8 +359,4 @@ impl Wire {
 fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

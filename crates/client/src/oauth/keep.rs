@@ -5,10 +5,10 @@ use std::{
     io::Write as _,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
-    sync::Mutex,
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
@@ -31,24 +31,18 @@ pub trait Keeper: Send + Sync + 'static {
 #[derive(Default)]
 pub struct MemoryKeeper(Mutex<BTreeMap<Url, Kept>>);
 
-impl MemoryKeeper {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Url, Kept>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
 #[async_trait]
 impl Keeper for MemoryKeeper {
     async fn load(&self, resource: &Url) -> Option<Kept> {
-        self.lock().get(resource).cloned()
+        self.0.lock().get(resource).cloned()
     }
 
     async fn store(&self, resource: &Url, kept: &Kept) {
-        self.lock().insert(resource.clone(), kept.clone());
+        self.0.lock().insert(resource.clone(), kept.clone());
     }
 
     async fn forget(&self, resource: &Url) {
-        self.lock().remove(resource);
+        self.0.lock().remove(resource);
     }
 }
 

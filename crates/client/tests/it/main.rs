@@ -1,6 +1,6 @@
 //! The client crate against real sockets.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod a2a;
 mod mcp;

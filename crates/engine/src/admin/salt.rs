@@ -4,11 +4,9 @@
 //! A salt is drawn in the commit that opens the name again. It is a record of the tenant itself, so that the next
 //! erasure deletes it. Nodes read all salts with the orders, and after them: a node that sees the name open has its salt.
 
-use std::{
-    collections::HashMap,
-    sync::{PoisonError, RwLock},
-};
+use std::collections::HashMap;
 
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -35,11 +33,11 @@ pub(super) struct TenantSalts(RwLock<HashMap<String, String>>);
 
 impl TenantSalts {
     pub(super) fn replace(&self, salts: HashMap<String, String>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = salts;
+        *self.0.write() = salts;
     }
 
     fn get(&self, tenant: &str) -> Option<String> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(tenant).cloned()
+        self.0.read().get(tenant).cloned()
     }
 }
 

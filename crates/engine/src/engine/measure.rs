@@ -3,10 +3,7 @@
 //! A step is followed by a pause many times as long, so that measuring takes a small share of the store's time, however
 //! much there is. Every node measures for itself.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -39,7 +36,7 @@ pub trait Meter: Send + Sync {
 impl Engine {
     /// Has that counted, too, when it is measured what tenants store.
     pub fn add_meter(&self, meter: Arc<dyn Meter>) {
-        self.0.meters.lock().unwrap_or_else(PoisonError::into_inner).push(meter);
+        self.0.meters.lock().push(meter);
         self.0.measure.notify_one();
     }
 }
@@ -88,7 +85,7 @@ impl Inner {
                 measured.add(&tenant, Resource::StoredBytes, bytes);
             }
         }
-        let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let meters = self.meters.lock().clone();
         for meter in meters {
             for (tenant, amount) in meter.measure().await? {
                 measured.add(&tenant, meter.resource(), amount);

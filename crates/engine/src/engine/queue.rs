@@ -6,7 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -18,6 +18,7 @@ use crate::{
     error::Error,
     store::{ClaimOf, DueTasks},
 };
+use parking_lot::{Mutex, MutexGuard};
 
 /// Tasks that are claimed at once, of those that were sent and of those that were called.
 const CLAIMED_AT_ONCE: usize = 64;
@@ -47,7 +48,7 @@ struct Waiting {
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 }
 

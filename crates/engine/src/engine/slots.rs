@@ -12,10 +12,11 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, VecDeque},
     ops::Bound,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::Inner;
@@ -252,7 +253,7 @@ struct Caps {
 
 impl Slots {
     fn lock(&self) -> MutexGuard<'_, Pools> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// How many tasks run, those not counted that wait for one they called.

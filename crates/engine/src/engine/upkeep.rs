@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -213,14 +213,14 @@ impl Inner {
         let at = Instant::now();
         let until = self.clock.now().after(self.options.lease);
         self.store.heartbeat(self.node, until).await?;
-        *self.beaten.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+        *self.beaten.lock() = Some(at);
         Ok(())
     }
 
     /// Says so where it has not been said for long: the store was away, or this process was stopped. What a node
     /// claims while it counts as dead is taken from it at once, and each time that counts as an attempt.
     pub(crate) async fn stay_alive(&self) -> Result<(), Error> {
-        let beaten = *self.beaten.lock().unwrap_or_else(PoisonError::into_inner);
+        let beaten = *self.beaten.lock();
         match beaten.is_some_and(|at| at.elapsed() < self.options.lease / 2) {
             true => Ok(()),
             false => self.beat().await,
@@ -238,7 +238,7 @@ impl Inner {
         }
         let mut strays: HashSet<TaskId> = self.store.held(self.node).await?.into_iter().collect();
         strays.retain(|id| self.local_run(*id).is_none());
-        let waiting = self.waiting_claims.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let waiting = self.waiting_claims.lock().clone();
         strays.retain(|id| !waiting.contains(id));
         // One that was claimed a moment ago is about to be run.
         for id in strays.intersection(&before) {

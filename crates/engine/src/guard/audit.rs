@@ -5,10 +5,11 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::{access::Action, engine::closed, error::Error, knowledge::AuditEntry, store::Store};
@@ -102,7 +103,7 @@ impl Audit {
     }
 
     pub(super) fn add(&self, entry: AuditEntry) -> Result<(), Error> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if waiting.is_full_for(&entry.tenant) {
             return Err(Error::Busy {
                 why: format!(
@@ -135,7 +136,7 @@ impl Audit {
     }
 
     async fn full(&self) {
-        while self.waiting.lock().unwrap_or_else(PoisonError::into_inner).lines.len() < CHUNK {
+        while self.waiting.lock().lines.len() < CHUNK {
             self.came.notified().await;
         }
     }
@@ -144,7 +145,7 @@ impl Audit {
         let _alone = self.writing.lock().await;
         loop {
             let lines: Vec<AuditEntry> = {
-                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut waiting = self.waiting.lock();
                 waiting.take(CHUNK)
             };
             if lines.is_empty() {
@@ -152,7 +153,7 @@ impl Audit {
             }
             if let Err(error) = store.knowledge().append_audit(lines.clone()).await {
                 tracing::error!(%error, lines = lines.len(), "the audit could not be written; trying again");
-                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut waiting = self.waiting.lock();
                 waiting.put_back(lines);
                 self.came.notify_one();
                 return;

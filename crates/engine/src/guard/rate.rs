@@ -6,12 +6,7 @@
 //! second exchange in which a node knows of it; from then on the rate, as closely as one exchange. A debt is at most
 //! one count.
 
-use std::{
-    collections::HashMap,
-    str::FromStr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, str::FromStr, sync::Arc, time::Duration};
 
 use crate::{
     access::{Caller, Kind},
@@ -19,6 +14,7 @@ use crate::{
     error::Error,
     store::Store,
 };
+use parking_lot::Mutex;
 
 /// How often nodes tell each other what was used.
 pub(crate) const EXCHANGE: Duration = Duration::from_secs(1);
@@ -136,14 +132,10 @@ impl Rates {
         self.rates.iter().find(|(limited, _)| *limited == kind).map(|(_, rate)| *rate)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Buckets> {
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes one out of the caller's bucket.
     pub(super) fn take(&self, caller: &Caller, kind: Kind, now: Timestamp) -> Result<(), Error> {
         let Some(rate) = self.of(kind) else { return Ok(()) };
-        let mut buckets = self.lock();
+        let mut buckets = self.buckets.lock();
         let full = || Bucket { left: f64::from(rate.count), at: now, used: 0, exchanged: None };
         let bucket = buckets.using((caller.owner().to_owned(), kind), full);
         if bucket.fill(rate, now) >= 1.0 {
@@ -170,7 +162,7 @@ impl Rates {
             Ok(totals) => self.learn(&uses, &totals, now),
             Err(error) => {
                 tracing::warn!(%error, "what callers used could not be told to other nodes");
-                let mut buckets = self.lock();
+                let mut buckets = self.buckets.lock();
                 for (key, used) in &uses {
                     if let Some(bucket) = buckets.get_mut(key) {
                         bucket.used += used;
@@ -182,7 +174,7 @@ impl Rates {
 
     /// What was used since the last exchange, in buckets that were used.
     fn take_uses(&self) -> Vec<(Key, u64)> {
-        let mut buckets = self.lock();
+        let mut buckets = self.buckets.lock();
         let Buckets { lately, before } = &mut *buckets;
         let used = lately.iter_mut().chain(before).filter(|(_, bucket)| bucket.used > 0);
         used.map(|(key, bucket)| (key.clone(), std::mem::take(&mut bucket.used))).collect()
@@ -190,7 +182,7 @@ impl Rates {
 
     /// Takes out what was used elsewhere, by what the shared counters stand at now.
     fn learn(&self, uses: &[(Key, u64)], totals: &[u64], now: Timestamp) {
-        let mut buckets = self.lock();
+        let mut buckets = self.buckets.lock();
         for ((key, used), total) in uses.iter().zip(totals) {
             let (Some(rate), Some(bucket)) = (self.of(key.1), buckets.get_mut(key)) else { continue };
             let untold = bucket.used as f64;
@@ -254,7 +246,7 @@ mod tests {
                 assert_eq!(allowed, n < 2_000, "who comes often is not forgotten");
             }
         }
-        let buckets = rates.lock();
+        let buckets = rates.buckets.lock();
         assert!(buckets.lately.len() + buckets.before.len() <= BUCKETS);
     }
 

@@ -3,11 +3,9 @@
 //! A read costs no write: it is counted in memory, shown at once by this node, and written with others every few
 //! seconds and when the engine stops. Another node sees it after that; a crash loses what was not written.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
+use parking_lot::Mutex;
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use crate::{
@@ -30,10 +28,6 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    fn lock(&self) -> MutexGuard<'_, HashMap<MemoryKey, (u64, Timestamp)>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Until it is dropped, what the store says and what is counted here add up.
     pub(super) async fn steady(&self) -> RwLockReadGuard<'_, ()> {
         self.moving.read().await
@@ -41,7 +35,7 @@ impl Reads {
 
     /// Counts one.
     pub(super) fn add(&self, key: &MemoryKey, at: Timestamp) {
-        let mut counted = self.lock();
+        let mut counted = self.counted.lock();
         if let Some((count, last)) = counted.get_mut(key) {
             *count += 1;
             *last = at.max(*last);
@@ -53,22 +47,22 @@ impl Reads {
 
     /// What is counted of an entry.
     pub(super) fn of(&self, key: &MemoryKey) -> Option<(u64, Timestamp)> {
-        self.lock().get(key).copied()
+        self.counted.lock().get(key).copied()
     }
 
     /// Forgets reads of an entry that is gone.
     pub(crate) fn forget(&self, key: &MemoryKey) {
-        self.lock().remove(key);
+        self.counted.lock().remove(key);
     }
 
     /// Forgets reads of all entries of a namespace.
     pub(crate) fn forget_all(&self, tenant: &str, namespace: &str) {
-        self.lock().retain(|key, _| key.tenant != tenant || key.namespace != namespace);
+        self.counted.lock().retain(|key, _| key.tenant != tenant || key.namespace != namespace);
     }
 
     /// Writes what waits, where it is too much.
     pub(super) async fn make_room(&self, engine: &Inner) {
-        if self.lock().len() >= WAITING {
+        if self.counted.lock().len() >= WAITING {
             self.flush(engine).await;
         }
     }
@@ -78,7 +72,7 @@ impl Reads {
         loop {
             let _moving = self.moving.write().await;
             let some: Vec<MemoryReads> = {
-                let counted = self.lock();
+                let counted = self.counted.lock();
                 let read = |(key, (reads, at)): (&MemoryKey, &(u64, Timestamp))| MemoryReads {
                     key: key.clone(),
                     reads: *reads,
@@ -93,7 +87,7 @@ impl Reads {
                 tracing::warn!(%error, "reads of the memory bank could not be written; trying again");
                 return;
             }
-            let mut counted = self.lock();
+            let mut counted = self.counted.lock();
             for MemoryReads { key, .. } in &some {
                 counted.remove(key);
             }

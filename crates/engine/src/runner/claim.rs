@@ -1,7 +1,7 @@
 //! Finds tasks that nobody runs, and goes on with them.
 
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -144,7 +144,7 @@ struct WaitingClaim<'a>(&'a Engine, TaskId);
 impl<'a> WaitingClaim<'a> {
     /// `None`: too many wait.
     fn enter(engine: &'a Engine, task: TaskId) -> Option<Self> {
-        let mut waiting = engine.waiting_claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = engine.waiting_claims.lock();
         if waiting.len() >= WAITING_CLAIMS {
             return None;
         }
@@ -155,7 +155,7 @@ impl<'a> WaitingClaim<'a> {
 
 impl Drop for WaitingClaim<'_> {
     fn drop(&mut self) {
-        self.0.waiting_claims.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+        self.0.waiting_claims.lock().remove(&self.1);
     }
 }
 

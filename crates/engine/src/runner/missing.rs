@@ -3,13 +3,10 @@
 //! A table may be out of the configuration for a minute, and of two nodes one reads a new one first. So such a task
 //! is given back, to be looked at again soon, and fails only when its agent has been missing for long.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use crate::{clock::Timestamp, store::TaskRow, task::TaskId};
+use parking_lot::Mutex;
 
 /// How long such a task is left alone before it is looked at again.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -29,7 +26,7 @@ struct Given {
 impl Missing {
     /// Whether to give the task back once more: not when its agent has been missing for as long as `patience`.
     pub(super) fn again(&self, row: &TaskRow, now: Timestamp, patience: Duration) -> bool {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         // Others may have taken and ended what stands here.
         tasks.retain(|_, given| now < given.since.after(patience + 10 * LOOK_AGAIN));
         let given = tasks.entry(row.id).or_insert(Given { since: now, epoch: row.epoch });

@@ -15,13 +15,9 @@
 //!
 //! Suspects wait for each other only; every other task runs as usual.
 
-use std::{
-    cmp::Reverse,
-    convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{cmp::Reverse, convert::Infallible, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -154,7 +150,7 @@ impl Probation {
         let not_before = control.map(|age| (self.began + age).max(Instant::now() + length));
         let (turn, its_turn) = oneshot::channel();
         {
-            let mut queue = self.lock();
+            let mut queue = self.queue.lock();
             queue.waiting.push(Waiting { suspicion: suspicion.clone(), not_before, turn });
             if !std::mem::replace(&mut queue.conducted, true) {
                 tokio::spawn(conduct(Arc::clone(engine)));
@@ -179,7 +175,7 @@ impl Probation {
 
     /// When the next group may start; `None` when no suspect waits, and then nobody conducts any more.
     fn next_turn(&self) -> Option<Instant> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         queue.waiting.retain(|waiting| !waiting.turn.is_closed());
         queue.conducted = !queue.waiting.is_empty();
         let controls = queue.waiting.iter().filter_map(|waiting| waiting.not_before);
@@ -189,7 +185,7 @@ impl Probation {
     /// Starts the most suspicious; what ends when all of them have lived, or ended.
     fn start(&self, size: usize) -> mpsc::Receiver<Infallible> {
         let (group, all_left) = mpsc::channel(1);
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         queue.waiting.sort_by_key(|waiting| waiting.suspicion.rank());
         let size = size.min(queue.waiting.len());
         for waiting in queue.waiting.drain(..size) {
@@ -197,10 +193,6 @@ impl Probation {
             let _ = waiting.turn.send(Turn { beside: size - 1, _group: group.clone() });
         }
         all_left
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

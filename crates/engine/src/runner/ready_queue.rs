@@ -9,10 +9,11 @@ use std::{
     collections::{HashMap, VecDeque},
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::{Context, Poll, Wake, Waker},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use pin_project_lite::pin_project;
 
 /// The queues of all tenants.
@@ -39,7 +40,7 @@ impl ReadyQueues {
     }
 
     fn of(&self, tenant: &str) -> Arc<ReadyQueue> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock();
         if let Some(known) = queues.get(tenant).and_then(Weak::upgrade) {
             return known;
         }
@@ -65,7 +66,7 @@ struct QueueState {
 
 impl ReadyQueue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -130,7 +131,7 @@ enum State {
 
 impl Entry {
     fn lock(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        self.place.lock()
     }
 
     /// Before a poll by the runtime: whether it is its turn.
@@ -350,6 +351,6 @@ mod tests {
         let queues = ReadyQueues::of_width(1);
         queues.queue("acme", async {}).await;
         let _kept = queues.queue("globex", async {});
-        assert_eq!(queues.queues.lock().unwrap().keys().collect::<Vec<_>>(), ["globex"]);
+        assert_eq!(queues.queues.lock().keys().collect::<Vec<_>>(), ["globex"]);
     }
 }

@@ -1,9 +1,8 @@
 //! Which tenants have other resources than before: collected, so that a thousand new tasks are one notification.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
 
 /// The address that stands for the list of a tenant's resources where changes are passed on, also between nodes.
 pub const LIST_URI: &str = "resources/list";
@@ -20,7 +19,7 @@ pub struct ListChanges {
 impl ListChanges {
     /// Notes a tenant.
     pub fn add(&self, tenant: &str) {
-        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.tenants.lock();
         if !tenants.contains(tenant) && tenants.len() < MOST {
             tenants.insert(tenant.to_owned());
         }
@@ -28,6 +27,6 @@ impl ListChanges {
 
     /// Those noted since this was last called.
     pub fn take(&self) -> BTreeSet<String> {
-        std::mem::take(&mut *self.tenants.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.tenants.lock())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `world` is what the stories are told with; every other module is about one promise.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed")]
 
 mod calling;
 mod cancel;

@@ -807,6 +807,6 @@ async fn snapshots_of_a_long_log_are_together_no_longer_than_a_few_logs() {
     let fold = serde_json::to_vec(&task).unwrap().len();
     let tail: usize = opened.log.iter().map(|batch| batch.bytes.len()).sum();
     assert!(tail < 3 * fold, "{tail} bytes to fold on top of a snapshot of {fold}");
-    let all: usize = store.snapshots.lock().unwrap().iter().sum();
+    let all: usize = store.snapshots.lock().iter().sum();
     assert!(all < 4 * fold, "{all} bytes of snapshots for a task of {fold}");
 }

@@ -7,11 +7,12 @@
 use std::{
     collections::HashMap,
     io::{Read, Write as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use flate2::{Compression, write::GzEncoder};
 use nuncio_engine::access::Action;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -307,7 +308,7 @@ pub(crate) async fn optimize(common: &Arc<Common>, n: usize) -> Result<Done, Fai
             (_, _, file) => folder(&common)?.bytes(&file.unwrap_or_default())?,
         };
         let sha256 = hex(&Sha256::digest(&bytes));
-        let known = common.compressed.lock().unwrap_or_else(PoisonError::into_inner).get(&sha256).copied();
+        let known = common.compressed.lock().get(&sha256).copied();
         let compressed = match known {
             Some(compressed) => compressed,
             None => {
@@ -316,7 +317,7 @@ pub(crate) async fn optimize(common: &Arc<Common>, n: usize) -> Result<Done, Fai
                     folder(&common)?.put(&format!("{to}/{sha256}.gz"), &mut &compressed[..])?;
                 }
                 let size = compressed.len() as u64;
-                common.compressed.lock().unwrap_or_else(PoisonError::into_inner).insert(sha256.clone(), size);
+                common.compressed.lock().insert(sha256.clone(), size);
                 size
             }
         };

@@ -8,7 +8,7 @@ use std::{
     cmp::Reverse,
     collections::BinaryHeap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -16,6 +16,7 @@ use std::{
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use nuncio_engine::{AgentError, TaskContext, context::Branch};
+use parking_lot::Mutex;
 
 use super::{
     Core, control,
@@ -336,8 +337,8 @@ impl<'a> Dispatch<'a> {
         });
     }
 
-    fn board(&self) -> std::sync::MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn board(&self) -> parking_lot::MutexGuard<'_, Board> {
+        self.board.lock()
     }
 }
 

@@ -3,12 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use nuncio_engine::{TaskId, clock::Timestamp};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -221,14 +222,14 @@ impl Live {
     }
 
     pub(crate) fn finish(&self, n: usize, finished: Finished) {
-        if let Some(place) = self.lock().get_mut(n) {
+        if let Some(place) = self.finished.lock().get_mut(n) {
             *place = Some(finished);
         }
     }
 
     pub(crate) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        for (operation, finished) in self.operations.iter().zip(&*self.lock()) {
+        for (operation, finished) in self.operations.iter().zip(&*self.finished.lock()) {
             match finished {
                 None => *tally.remaining.entry(operation.r#type).or_default() += 1,
                 Some(Finished::Skipped(_)) => tally.skipped += 1,
@@ -241,7 +242,7 @@ impl Live {
 
     /// Some operations as they stand.
     pub(crate) fn shown(&self, from: usize, count: usize) -> Vec<Value> {
-        let finished = self.lock();
+        let finished = self.finished.lock();
         let some = self.operations.iter().zip(&*finished).skip(from).take(count);
         some.map(|(operation, finished)| match finished {
             Some(finished) => finished.shown(operation),
@@ -254,12 +255,8 @@ impl Live {
 
     /// What all operations came to; what is not finished was skipped, for that reason.
     pub(crate) fn take(&self, otherwise: &str) -> Vec<Finished> {
-        let finished = std::mem::take(&mut *self.lock());
+        let finished = std::mem::take(&mut *self.finished.lock());
         finished.into_iter().map(|one| one.unwrap_or_else(|| Finished::Skipped(otherwise.into()))).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Option<Finished>>> {
-        self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,16 +3,14 @@
 //! A batch's speed-up comes from operations that ran alone (`speedup.rs`). Nothing here is estimated but what says so,
 //! and what was not measured is null.
 
-use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use nuncio_engine::{
     Engine, Error,
     clock::Timestamp,
     knowledge::{Expect, RecordKey, RecordWrite},
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -219,7 +217,7 @@ struct Second {
 impl Meter {
     /// Notes an operation that was done.
     pub(crate) fn note(&self, tenant: &str, r#type: &'static str, ms: f64, now: Timestamp) {
-        let mut seen = self.lock();
+        let mut seen = self.seen.lock();
         let (count, sum) = seen.types.entry(r#type).or_default();
         *count += 1;
         *sum += ms;
@@ -240,7 +238,7 @@ impl Meter {
 
     /// Operations a second and their mean time, over the last minute or since the first of them within it.
     pub(crate) fn throughput(&self, tenant: &str, now: Timestamp) -> (Option<f64>, Option<f64>) {
-        let seen = self.lock();
+        let seen = self.seen.lock();
         let second = now.0.div_euclid(1_000);
         let recent = |one: &&Second| one.second > second - WINDOW_S;
         let window = seen.windows.get(tenant);
@@ -258,7 +256,7 @@ impl Meter {
         remaining: impl IntoIterator<Item = (&'a str, u64)>,
         at_once: usize,
     ) -> Option<f64> {
-        let seen = self.lock();
+        let seen = self.seen.lock();
         let (mut sum, mut slowest) = (0.0, 0.0_f64);
         for (r#type, count) in remaining.into_iter().filter(|(_, count)| *count > 0) {
             let (measured, ms) = seen.types.get(r#type)?;
@@ -267,10 +265,6 @@ impl Meter {
             slowest = slowest.max(mean);
         }
         Some((sum / at_once.max(1) as f64).max(slowest).round())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,8 @@
 //! How busy the machine is, as far as that can be measured. What cannot be measured is `None` and refuses nothing.
 
-use std::{
-    collections::VecDeque,
-    fmt::Debug,
-    fs,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::VecDeque, fmt::Debug, fs};
+
+use parking_lot::Mutex;
 
 /// Samples of the processors' time that are kept, one a second: the window over which their use is measured.
 const SAMPLES: usize = 10;
@@ -39,7 +36,7 @@ impl Probe for Machine {
     }
 
     fn cpu(&self) -> Option<f64> {
-        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = self.samples.lock();
         cpu_share(*samples.front()?, *samples.back()?)
     }
 
@@ -47,7 +44,7 @@ impl Probe for Machine {
         let Some(time) = fs::read_to_string("/proc/stat").ok().and_then(|stat| cpu_time(&stat)) else {
             return;
         };
-        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.samples.lock();
         if samples.len() >= SAMPLES {
             samples.pop_front();
         }
@@ -104,6 +101,6 @@ mod tests {
         for _ in 0..2 * SAMPLES {
             machine.sample();
         }
-        assert!(machine.samples.lock().expect("whole").len() <= SAMPLES, "bounded");
+        assert!(machine.samples.lock().len() <= SAMPLES, "bounded");
     }
 }

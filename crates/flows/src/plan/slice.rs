@@ -4,10 +4,11 @@
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::{Mutex, PoisonError},
     task::{Context, Poll},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 /// After this the others of the worker have their turn.
 const LENGTH: Duration = Duration::from_millis(1);
@@ -24,14 +25,14 @@ impl Slice {
     pub(super) async fn of<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|cx| {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            *self.0.lock() = Instant::now();
             future.as_mut().poll(cx)
         })
         .await
     }
 
     fn is_over(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > LENGTH
+        self.0.lock().elapsed() > LENGTH
     }
 }
 

@@ -5,9 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns of all tenants.
@@ -29,7 +30,7 @@ impl Turns {
 
     /// Those of one tenant at one depth. Held by a plan for as long as it runs.
     pub(crate) fn of(&self, tenant: &str, depth: usize) -> Arc<Semaphore> {
-        let mut semaphores = self.semaphores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut semaphores = self.semaphores.lock();
         let key = (tenant.to_owned(), depth);
         if let Some(known) = semaphores.get(&key).and_then(Weak::upgrade) {
             return known;
@@ -66,6 +67,6 @@ mod tests {
         assert!(take(&acme).now_or_never().is_some());
         drop((held, acme));
         turns.of("globex", 1);
-        assert_eq!(turns.semaphores.lock().unwrap().len(), 1, "what nobody uses is forgotten");
+        assert_eq!(turns.semaphores.lock().len(), 1, "what nobody uses is forgotten");
     }
 }

@@ -1,10 +1,6 @@
 //! How a remote is probed: an A2A agent by its card, an MCP server by asking who it is.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
@@ -13,6 +9,7 @@ use nuncio_client::{
     mcp::{self, Greeting},
     outbound::{Outbound, OutboundOptions},
 };
+use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;
 
@@ -116,8 +113,8 @@ impl NetworkProber {
         Ok(Found { card: None, server_info: introduced.server_info, capabilities: introduced.capabilities })
     }
 
-    fn with_sessions(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.with_sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn with_sessions(&self) -> parking_lot::MutexGuard<'_, BTreeSet<String>> {
+        self.with_sessions.lock()
     }
 }
 

@@ -35,6 +35,7 @@ static ALL: LazyLock<[Template; 5]> = LazyLock::new(|| {
 });
 
 /// Reads a template that is part of the program: one that cannot be read does not pass the tests.
+#[allow(clippy::expect_used, reason = "a constant of the program, which a test reads")]
 fn read(phase: Phase, text: &str) -> Template {
     let value: Value = serde_json::from_str(text).expect("a template is JSON");
     let shape = Shape::compile(&value["validation"]).expect("a template's schema can be used");

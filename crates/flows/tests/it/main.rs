@@ -1,6 +1,6 @@
 //! What is shared, over a real store.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed")]
 
 mod batch;
 mod memory;

@@ -1,5 +1,7 @@
 //! The smallest picture and the shortest sound.
 
+#![allow(clippy::expect_used, reason = "two constants of the program")]
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use nuncio::engine::surface::Block;
 

@@ -7,7 +7,7 @@ use std::{
     collections::VecDeque,
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -20,6 +20,7 @@ use axum::{
 };
 use clap::Args;
 use nuncio_server::signature::SigningSecret;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::mpsc};
 
@@ -174,11 +175,11 @@ impl Verifier {
     }
 
     fn is_known(&self, id: &str) -> bool {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|seen| seen == id)
+        self.seen.lock().iter().any(|seen| seen == id)
     }
 
     fn remember(&self, id: String) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         if seen.len() == REMEMBERED {
             seen.pop_front();
         }

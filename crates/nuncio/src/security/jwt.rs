@@ -4,11 +4,7 @@
 //! password gets anywhere. Keys are fetched by the one outbound client, kept while the issuer is away, and looked for
 //! again when a token names one that is not known, but not more often than every half minute.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use jsonwebtoken::{
@@ -25,6 +21,7 @@ use nuncio_engine::{
     clock::{Clock, Timestamp},
 };
 use nuncio_server::AuthError;
+use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;
 
@@ -255,7 +252,7 @@ impl Jwt {
 
 impl KeyRing {
     fn known(&self) -> Arc<Keys> {
-        Arc::clone(&self.keys.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.keys.lock())
     }
 
     /// Looks for the keys again, unless that was tried a moment ago. Those that are known stay where it fails.
@@ -273,7 +270,7 @@ impl KeyRing {
             }
         };
         let keys = Arc::new(keys);
-        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&keys);
+        *self.keys.lock() = Arc::clone(&keys);
         keys
     }
 

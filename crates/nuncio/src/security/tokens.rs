@@ -6,7 +6,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -25,6 +25,7 @@ use nuncio_server::{
     auth::{DeskError, NewToken, same},
 };
 use nuncio_wire::timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -195,7 +196,7 @@ impl Tokens {
             .into_iter()
             .filter_map(|(id, body)| Some((id, serde_json::from_slice(&body).ok()?)))
             .collect();
-        let recent = lock(&self.used).clone();
+        let recent = self.used.lock().clone();
         let mut tokens = vec![];
         for (id, body) in self.records(KIND, now).await? {
             let kept = read(&id, &body)?;
@@ -227,8 +228,8 @@ impl Tokens {
                     Err(error) => return Err(failed(error)),
                 }
             }
-            lock(&self.known).remove(id);
-            return Ok(kept.show(id, now, lock(&self.used).get(id).copied()));
+            self.known.lock().remove(id);
+            return Ok(kept.show(id, now, self.used.lock().get(id).copied()));
         }
     }
 
@@ -258,7 +259,7 @@ impl Tokens {
         if known.kept.state(now) != "active" {
             return Err(AuthError::Invalid(format!("token {id} is {}", known.kept.state(now))));
         }
-        let mut used = lock(&self.used);
+        let mut used = self.used.lock();
         match used.get_mut(id) {
             Some(at) => *at = now,
             None => drop(used.insert(id.to_owned(), now)),
@@ -268,21 +269,21 @@ impl Tokens {
 
     async fn look(&self, id: &str, now: Timestamp) -> Result<Option<Known>, AuthError> {
         let fresh = |known: &Known| known.read_at <= now && now < known.read_at.after(BELIEVED);
-        if let Some(known) = lock(&self.known).get(id).filter(|known| fresh(known)) {
+        if let Some(known) = self.known.lock().get(id).filter(|known| fresh(known)) {
             return Ok(Some(known.clone()));
         }
         let unavailable = |why: String| AuthError::Unavailable(why);
         let found = self.store.knowledge().record(&key(KIND, id), now).await;
         let found = found.map_err(|error| unavailable(error.to_string()))?;
         let Some(record) = found else {
-            lock(&self.known).remove(id);
+            self.known.lock().remove(id);
             return Ok(None);
         };
         let kept = read(id, &record.body).map_err(|error| unavailable(error.to_string()))?;
         let grants = Grants::parse(&kept.scopes.join(" ")).map_err(|error| unavailable(error.to_string()))?;
         let caller = Caller::named(kept.owner()).limited_to(grants).with_credential(id);
         let known = Known { kept: Arc::new(kept), caller, read_at: now };
-        let mut all = lock(&self.known);
+        let mut all = self.known.lock();
         if all.len() >= REMEMBERED {
             all.retain(|_, known| fresh(known));
             if all.len() >= REMEMBERED {
@@ -368,7 +369,7 @@ impl Tokens {
     /// Writes down when tokens were last used.
     async fn note_uses(&self) -> Result<(), StoreError> {
         let now = self.clock.now();
-        let used: Vec<(String, Timestamp)> = lock(&self.used).drain().collect();
+        let used: Vec<(String, Timestamp)> = self.used.lock().drain().collect();
         for chunk in used.chunks(PAGE) {
             let writes = chunk.iter().map(|(id, at)| RecordWrite {
                 key: key(USED, id),
@@ -397,9 +398,9 @@ impl Eraser for Tokens {
             if !serde_json::from_slice::<Kept>(&body).is_ok_and(|kept| kept.tenant == tenant) {
                 continue;
             }
-            lock(&self.used).remove(&id);
+            self.used.lock().remove(&id);
             self.delete(&[key(KIND, &id), key(USED, &id)]).await?;
-            lock(&self.known).remove(&id);
+            self.known.lock().remove(&id);
             erased += 1;
         }
         self.delete_orphaned_uses().await?;
@@ -479,8 +480,4 @@ fn is_id(text: &str) -> bool {
 
 fn digest(secret: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(secret))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

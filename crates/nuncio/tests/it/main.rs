@@ -1,6 +1,6 @@
 //! The binary as its users have it: real processes, real sockets, real files. And the library, embedded.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "seeds, and the one line that sums a long run up")]
 
 mod authority;

@@ -2,12 +2,10 @@
 //!
 //! Whoever can reach the server can make them, so they may not fill the store.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::{Access, Action, Caller, Engine, Kind, clock::Timestamp};
+use parking_lot::Mutex;
 
 use super::{AuthError, Peer};
 
@@ -36,7 +34,7 @@ impl Failures {
         metrics::counter!("nuncio_authentication_failures_total").increment(1);
         let now = engine.clock().now();
         let count = {
-            let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut window = self.0.lock();
             // Also where the clock was set back.
             if now >= window.began.after(WINDOW) || now < window.began {
                 *window = Window { began: now, count: 0, more: window.more };
@@ -53,7 +51,7 @@ impl Failures {
             tokio::spawn(async move {
                 tokio::time::sleep(WINDOW).await;
                 let more = {
-                    let mut window = window.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut window = window.lock();
                     std::mem::take(&mut window.more)
                 };
                 if more > 0 {

@@ -3,16 +3,14 @@
 //! The id of such a request says which question of which task it puts, so that its answer is understood on
 //! every node and after every restart. Only what a handler asks is known to this process alone.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use nuncio_engine::{Answer, Error, Nudge, TaskId};
 use nuncio_wire::{
     jsonrpc::{Id, Response},
     mcp::{Fault, answer_in_error, answer_in_result},
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -66,7 +64,7 @@ impl Waiting {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, (String, Tell)>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock()
     }
 }
 
@@ -97,7 +95,7 @@ pub(super) struct Wrong(Mutex<HashMap<(String, String), u32>>);
 impl Wrong {
     /// One more; returns how many there were.
     fn count(&self, task: &str, question: &str) -> u32 {
-        let mut wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wrong = self.0.lock();
         if wrong.len() >= MAX_WRONG {
             // Those that matter are counted again.
             wrong.clear();
@@ -108,13 +106,13 @@ impl Wrong {
     }
 
     fn forget(&self, task: &str, question: &str) {
-        let mut wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wrong = self.0.lock();
         wrong.remove(&(task.to_owned(), question.to_owned()));
     }
 
     /// Whether it has been answered wrongly.
     pub(super) fn contains(&self, task: &str, question: &str) -> bool {
-        let wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let wrong = self.0.lock();
         wrong.contains_key(&(task.to_owned(), question.to_owned()))
     }
 }

@@ -2,17 +2,14 @@
 //!
 //! All messages of a connection share one way out, and a session lasts as long as the connection.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use nuncio_engine::Caller;
 use nuncio_wire::{
     jsonrpc::{self, Id, Message, Messages},
     mcp::{Capabilities, Fault, Initialize, Version, meta_of, read},
 };
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::{
     sync::mpsc,
@@ -94,7 +91,7 @@ impl Duplex {
     /// what takes longer is cancelled, because nobody would hear of it.
     pub(crate) async fn close(mut self) {
         let answered = async {
-            while !self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            while !self.open.lock().is_empty() {
                 if self.work.join_next().await.is_none() {
                     break;
                 }
@@ -145,7 +142,7 @@ impl Duplex {
         if method == "notifications/cancelled"
             && let Some(id) = cancelled_id(params)
         {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = self.open.lock();
             if open.get(&id).is_some_and(|request| request.stateless) {
                 open.remove(&id).inspect(|request| request.work.abort());
                 return;
@@ -170,7 +167,7 @@ impl Duplex {
                 )));
             }
         };
-        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || self.open.lock();
         if open().contains_key(id) {
             return Err(Fault::request("id: a request of that id is open"));
         }
@@ -192,7 +189,7 @@ impl Duplex {
             // What was asked may be large, and what is answered may take a week.
             drop(params);
             forward(answered, &out).await;
-            all.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            all.lock().remove(&key);
         });
         open().insert(id.clone(), Open { work, stateless });
         let _ = begin.send(());

@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -18,6 +18,7 @@ use nuncio_wire::{
     jsonrpc::Id,
     mcp::{Capabilities, Fault, Version},
 };
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::{sync::watch, task::AbortHandle};
@@ -89,7 +90,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut streams = self.session.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.session.streams.lock();
         if streams.get(&self.tells).is_some_and(|seat| seat.subscribe().same_channel(&self.mine)) {
             streams.remove(&self.tells);
         }
@@ -184,11 +185,11 @@ impl Session {
     }
 
     pub(super) fn level(&self) -> Option<Level> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).level
+        self.state.read().level
     }
 
     pub(super) fn state(&self) -> State {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.read().clone()
     }
 
     /// True from the end of the session on, as far as this node knows of it.
@@ -199,7 +200,7 @@ impl Session {
     /// Takes the place of the stream that tells of the same.
     pub(super) fn sit(self: &Arc<Self>, tells: Tells) -> Seat {
         let (seat, mine) = watch::channel(());
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner).insert(tells.clone(), seat);
+        self.streams.lock().insert(tells.clone(), seat);
         Seat { session: Arc::clone(self), tells, mine }
     }
 
@@ -215,14 +216,14 @@ impl Session {
 
     /// The client does not want that request answered any more.
     pub(super) fn cancelled(&self, request: &Id) {
-        let mut cancelled = self.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cancelled = self.cancelled.lock();
         if cancelled.len() >= MAX_CANCELLED {
             cancelled.pop_front();
         }
         cancelled.push_back(request.clone());
         drop(cancelled);
         // Its stream ends here and now, and puts no more questions.
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.streams.lock();
         streams.retain(|tells, _| !matches!(tells, Tells::Task(_, answers) if answers == request));
     }
 
@@ -233,17 +234,17 @@ impl Session {
 
     /// Notes a handler that asks on behalf of a request, so that it can be stopped.
     pub(super) fn runs_handler(&self, request: &Id, work: AbortHandle) {
-        self.handlers.lock().unwrap_or_else(PoisonError::into_inner).insert(request.clone(), work);
+        self.handlers.lock().insert(request.clone(), work);
     }
 
     /// Stops the handler of that request; returns whether there was one.
     pub(super) fn stop_handler(&self, request: &Id) -> bool {
-        let work = self.handlers.lock().unwrap_or_else(PoisonError::into_inner).remove(request);
+        let work = self.handlers.lock().remove(request);
         work.inspect(AbortHandle::abort).is_some()
     }
 
     pub(super) fn is_cancelled(&self, request: &Id) -> bool {
-        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).contains(request)
+        self.cancelled.lock().contains(request)
     }
 
     fn body(&self, state: &State) -> Vec<u8> {
@@ -254,7 +255,7 @@ impl Session {
     }
 
     fn set(&self, state: State, kept: u64) {
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state.write() = state;
         self.kept.store(kept, Ordering::Release);
         self.changed.send_modify(|count| *count += 1);
     }
@@ -322,7 +323,7 @@ impl Sessions {
     /// The session of that id, if it is the caller's.
     pub(super) async fn find(&self, caller: &Caller, id: &str) -> Result<Option<Arc<Session>>, Fault> {
         let shared = self.engine.store().is_shared();
-        let remembered = self.lock().get(id).map(|known| (Arc::clone(&known.session), known.checked));
+        let remembered = self.known.lock().get(id).map(|known| (Arc::clone(&known.session), known.checked));
         let session = match remembered {
             Some((session, checked)) if !shared || checked.elapsed() < BELIEVED => Some(session),
             remembered => {
@@ -361,7 +362,7 @@ impl Sessions {
             }
             None => Arc::new(Session::read(stored)?),
         };
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if self.forgotten.load(Ordering::Acquire) != forgotten {
             drop(known);
             return Box::pin(self.look(id, None)).await;
@@ -421,19 +422,15 @@ impl Sessions {
 
     /// Ends what this node has of a session: its streams, and handlers that ask.
     fn forget(&self, session: &Session) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         known.remove(&session.id);
         self.forgotten.fetch_add(1, Ordering::AcqRel);
         drop(known);
         session.ended.send_replace(true);
-        session.streams.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        for (_, work) in session.handlers.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+        session.streams.lock().clear();
+        for (_, work) in session.handlers.lock().drain() {
             work.abort();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -446,7 +443,7 @@ async fn upkeep(engine: Engine, known: Arc<Mutex<HashMap<String, Known>>>, idle:
             _ = closing.changed() => {}
         }
         let used: Vec<String> = {
-            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = known.lock();
             let mut used = vec![];
             known.retain(|id, entry| {
                 // A stream holds it: its client is there.

@@ -2,13 +2,7 @@
 //!
 //! The connection is the session, so both ends of it belong to one node; a client that loses it begins again.
 
-use std::{
-    borrow::Cow,
-    collections::HashMap,
-    convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{borrow::Cow, collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -18,6 +12,7 @@ use axum::{
 use futures_util::stream;
 use nuncio_engine::{Caller, Error};
 use nuncio_wire::sse;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::{
     mpsc::{self, error::SendTimeoutError},
@@ -51,8 +46,8 @@ struct Connection {
 }
 
 impl Connections {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Connection>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Connection>> {
+        self.0.lock()
     }
 }
 

@@ -6,7 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -24,6 +24,7 @@ use nuncio_wire::{
         write_question, write_task_event,
     },
 };
+use parking_lot::Mutex;
 
 use super::{
     Mcp,
@@ -513,13 +514,13 @@ pub(super) struct Waiters {
 impl Waiters {
     fn enter(&self, task: TaskId) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).insert(task, number);
+        self.newest.lock().insert(task, number);
         number
     }
 
     /// Leaves; returns whether it was the newest.
     fn leave(&self, task: TaskId, number: u64) -> bool {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.lock();
         let was = newest.get(&task) == Some(&number);
         if was {
             newest.remove(&task);

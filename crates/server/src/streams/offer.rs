@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 use async_trait::async_trait;
@@ -112,7 +112,7 @@ impl Template for OneStream {
 
 impl Entry {
     fn json(&self) -> Value {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         let events: Vec<Value> = last
             .iter()
             .map(|told| {
@@ -139,7 +139,7 @@ impl Entry {
     }
 
     fn modified(&self) -> Timestamp {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         last.back().map_or(self.started, |told| told.at)
     }
 }

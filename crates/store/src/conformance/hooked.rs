@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -23,6 +23,7 @@ use nuncio_engine::{
     },
     tenant_store::TenantStore,
 };
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 /// On which side of a commit a hook is called.
@@ -125,7 +126,7 @@ impl Store for Hooked {
     }
 
     async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {
-        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).push(fold.len());
+        self.snapshots.lock().push(fold.len());
         self.store.put_snapshot(task, seq, fold).await
     }
 

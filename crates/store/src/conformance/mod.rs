@@ -11,7 +11,11 @@
 //!
 //! Nothing here depends on a clock: all times are given, as the trait wants it.
 
-#![allow(clippy::unwrap_used, reason = "a test suite: a failure is a panic with its place")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test suite: a failure is a panic with its place"
+)]
 
 mod commit;
 mod contention;

@@ -22,10 +22,7 @@ mod schema;
 mod tenants;
 mod writer;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -40,6 +37,7 @@ use nuncio_engine::{
     task::TaskId,
     tenant_store::TenantStore,
 };
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use self::{bell::Bell, clock::Clock, knowledge::Puts, names::Names, pool::Pool, writer::Writer};
@@ -341,7 +339,7 @@ impl Store for PostgresStore {
     }
 
     fn news(&self) -> Option<mpsc::UnboundedReceiver<News>> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.news.lock().take()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -1,12 +1,10 @@
 //! Owners and agents as small numbers: they repeat in every row and in most indexes. The tables only grow, so
 //! what was looked up stays true; an owner's name changes only where its tenant is erased, and then all is forgotten.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashMap;
 
 use nuncio_engine::store::StoreError;
+use parking_lot::Mutex;
 use tokio_postgres::Client;
 
 use super::{error::store_error, pool::Pool};
@@ -75,22 +73,18 @@ impl Names {
 
     /// Forgets all of them: an owner was given another name.
     pub(super) fn forget(&self) {
-        self.lock().clear();
+        self.known.lock().clear();
     }
 
     fn known(&self, of: Of, name: &str) -> Option<i32> {
-        self.lock().get(&(of, name.to_owned())).copied()
+        self.known.lock().get(&(of, name.to_owned())).copied()
     }
 
     fn learn(&self, of: Of, name: &str, no: i32) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if known.len() >= KEPT {
             known.clear();
         }
         known.insert((of, name.to_owned()), no);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(Of, String), i32>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -26,7 +26,7 @@ mod writer;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU32},
+    sync::{Arc, atomic::AtomicU32},
     time::Duration,
 };
 
@@ -44,6 +44,7 @@ use nuncio_engine::{
     task::TaskId,
     tenant_store::TenantStore,
 };
+use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
@@ -395,7 +396,7 @@ impl Store for SqliteStore {
             let readers = Arc::clone(readers);
             let _ = tokio::task::spawn_blocking(move || readers.close()).await;
         }
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.lock.lock().take();
         Ok(())
     }
 }

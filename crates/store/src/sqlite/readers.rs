@@ -7,12 +7,10 @@
 use std::{
     cell::Cell,
     path::Path,
-    sync::{
-        Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, Result};
 
 use super::{OpenError, names::Names, schema};
@@ -51,19 +49,17 @@ impl Readers {
         let home = HOME.get();
         let count = self.readers.len();
         for place in (home..).take(count) {
-            match self.readers[place % count].try_lock() {
-                Ok(reader) => return reader,
-                Err(TryLockError::Poisoned(reader)) => return reader.into_inner(),
-                Err(TryLockError::WouldBlock) => {}
+            if let Some(reader) = self.readers[place % count].try_lock() {
+                return reader;
             }
         }
-        lock(&self.readers[home % count])
+        self.readers[home % count].lock()
     }
 
     /// Forgets the names that were seen, once running reads are done.
     pub(super) fn forget_names(&self) {
         for reader in &self.readers {
-            if let Some(reader) = lock(reader).as_mut() {
+            if let Some(reader) = reader.lock().as_mut() {
                 reader.names = Names::default();
             }
         }
@@ -72,12 +68,7 @@ impl Readers {
     /// Waits for running reads and closes all connections.
     pub(super) fn close(&self) {
         for reader in &self.readers {
-            lock(reader).take();
+            reader.lock().take();
         }
     }
-}
-
-/// A reader whose thread panicked is as good as before: it holds no state between two reads.
-fn lock(reader: &Mutex<Option<Reader>>) -> MutexGuard<'_, Option<Reader>> {
-    reader.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
 //! The backends: the suite of all of them, what only a file can get wrong, and what only a shared database can.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(clippy::print_stdout, reason = "measurements")]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 

@@ -1,6 +1,6 @@
 //! The wire, as a server and a client see it.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed")]
 
 mod calls;
 mod cards;

@@ -6,11 +6,12 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use nuncio_engine::{AgentError, Level, TaskContext};
+use parking_lot::Mutex;
 use tokio::{process::ChildStderr, sync::mpsc, task::JoinHandle};
 
 use super::lines::Lines;
@@ -89,7 +90,7 @@ impl Stderr {
 
     /// The last lines, to be put behind an error, without what looks like a secret; nothing where there are none.
     pub(super) fn tail(&self, cx: &TaskContext) -> String {
-        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = self.tail.lock();
         if tail.is_empty() {
             return String::new();
         }
@@ -106,7 +107,7 @@ impl Drop for Stderr {
 }
 
 fn keep(tail: &Mutex<VecDeque<String>>, line: &str) {
-    let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tail = tail.lock();
     if tail.len() == TAIL {
         tail.pop_front();
     }

@@ -5,13 +5,11 @@
 //! answers at the other side, or ends the call there, closes the question on this side as well (`withdraw.rs`). What does not fit
 //! any more is let go: the oldest first, and then the call is taken up by its handle, or made again.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use nuncio_client::peer::{Call, HAPPENED, Happened, PeerError};
 use nuncio_engine::TaskId;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{There, withdraw::RemoteQuestion};
@@ -50,7 +48,7 @@ static WAITING: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
 /// Keeps a call until its task is run again. `question` is what the task waits for.
 pub(super) fn keep(task: TaskId, nth: u32, live: Live, question: RemoteQuestion) {
     let (back, wanted) = oneshot::channel();
-    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut waiting = WAITING.lock();
     waiting.retain(|kept| kept.task != task);
     while waiting.len() >= WAITING_CALLS {
         waiting.pop_front();
@@ -62,7 +60,7 @@ pub(super) fn keep(task: TaskId, nth: u32, live: Live, question: RemoteQuestion)
 /// Takes a task's call back, if it is here: that one of its calls, or whichever it is.
 pub(super) async fn take(task: TaskId, nth: Option<u32>) -> Option<Live> {
     let kept = {
-        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = WAITING.lock();
         let is_it = |kept: u32| nth.is_none_or(|nth| nth == kept);
         let at = waiting.iter().position(|kept| kept.task == task && is_it(kept.nth))?;
         waiting.remove(at)?

@@ -1,12 +1,10 @@
 //! Notices when the other side offers something else than before.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, Profile};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{RemoteAgent, There};
@@ -39,8 +37,8 @@ impl Watch {
         Self { there, state: Mutex::new(State { shown, due: Instant::now(), pause }) }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     /// Looks once; the agent, if it presents itself in another way now.

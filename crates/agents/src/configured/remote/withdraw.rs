@@ -3,13 +3,11 @@
 //! Somebody may answer at the other side, or end the work there. Then the question is withdrawn here, by its own id: the
 //! task runs again and follows what came after. A withdrawal is no answer, and the other side is told nothing.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use nuncio_client::peer::{Happened, PeerError};
 use nuncio_engine::{Error, QuestionWithdrawer, TaskContext, question::Question};
+use parking_lot::Mutex;
 
 /// How soon it is tried again to withdraw a question that is not in the log yet, at first, and how seldom.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -22,11 +20,11 @@ pub(super) struct LocalId(Arc<Mutex<Option<String>>>);
 impl LocalId {
     /// The next question that is put in this context is the one.
     pub(super) fn is_next_of(&self, cx: &TaskContext) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.next_question_id());
+        *self.0.lock() = Some(cx.next_question_id());
     }
 
     fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

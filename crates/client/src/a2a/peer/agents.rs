@@ -1,10 +1,11 @@
 //! Who is at an address: an agent whose card stands there, or the agents that a Nuncio server lists.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use nuncio_engine::Skill;
 use nuncio_wire::a2a::{Dialect, card::CURSOR_EXTENSION};
+use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;
 

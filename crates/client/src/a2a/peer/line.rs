@@ -1,9 +1,6 @@
 //! Requests to one agent, in the caller's name: a token that is refused is renewed once and the request made again.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderName, HeaderValue};
 use nuncio_wire::a2a::{Dialect, TaskView, card::LOG_EXTENSION};
@@ -32,13 +29,13 @@ impl Line {
     }
 
     pub(super) fn dialect(&self) -> Dialect {
-        *self.agent.dialect.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.agent.dialect.lock()
     }
 
     /// From now on the first generation is spoken with this agent.
     pub(super) fn fall_back(&self) {
-        *self.agent.dialect.lock().unwrap_or_else(PoisonError::into_inner) = Dialect::V0_1;
-        *self.agent.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.agent.dialect.lock() = Dialect::V0_1;
+        *self.agent.client.lock() = None;
     }
 
     /// Whether the ids of the agent's events are cursors, and the same message under the same key is one message.
@@ -104,7 +101,7 @@ impl Line {
             Some(authorizer) => authorizer.token(&card.pick(&preference)?.url).await,
             None => None,
         };
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = kept.lock();
         let mut client = match &*kept {
             Some((token, client)) if *token == bearer => client.clone(),
             _ => {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -10,6 +10,7 @@ use std::{
 
 use http::HeaderMap;
 use nuncio_wire::mcp::{EVENTS, TASKS, Version};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
@@ -81,7 +82,7 @@ impl Connection {
 
     /// What is done for as long as the connection lasts.
     pub(super) fn keep(&self, work: AbortOnDrop) {
-        self.background.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+        self.background.lock().push(work);
     }
 
     /// Whether the server lets calls be tasks in the manner of its revision.

@@ -1,12 +1,10 @@
 //! How a peer is spoken to: what is declared, who is shown, and every limit by its name.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::Level;
 use nuncio_wire::mcp::{TASKS, Version};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::auth::Authorizer;
@@ -67,12 +65,12 @@ pub struct LogLevel(Arc<Mutex<Option<Level>>>);
 impl LogLevel {
     /// What it is now.
     pub fn get(&self) -> Option<Level> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// From now on it is that.
     pub fn set(&self, level: Level) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+        *self.0.lock() = Some(level);
     }
 }
 

@@ -4,14 +4,10 @@
 //! ours. What it writes to its error stream is logged, and the last of it stands in errors. A process that ends takes
 //! with it what was under way.
 
-use std::{
-    collections::VecDeque,
-    process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, process::Stdio, sync::Arc, time::Duration};
 
 use nuncio_wire::mcp::Version;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tokio::{
@@ -260,7 +256,7 @@ struct LastLines(Mutex<VecDeque<String>>);
 
 impl LastLines {
     fn push(&self, line: String) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lock();
         if lines.len() == LAST_LINES {
             lines.pop_front();
         }
@@ -268,7 +264,7 @@ impl LastLines {
     }
 
     fn joined(&self) -> String {
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.0.lock();
         lines.iter().map(String::as_str).collect::<Vec<_>>().join(" / ")
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 
 use nuncio_engine::Level;
 use nuncio_wire::mcp::Version;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
@@ -117,8 +118,8 @@ impl Shared {
         let connection = self.connect().await?;
         let info = &connection.about.info;
         let name = [&info["title"], &info["name"]].into_iter().find_map(Value::as_str).map(str::to_owned);
-        *lock(&self.name) = name;
-        if lock(&self.tools).take().is_some() {
+        *self.name.lock() = name;
+        if self.tools.lock().take().is_some() {
             // It is another one now, perhaps.
             self.changes.send_modify(|count| *count += 1);
         }
@@ -210,7 +211,7 @@ impl Shared {
             Connection::new(&self.at, (version, About::default()), link, &hub, &self.options).adopted();
         let connection = Arc::new(connection);
         if !version.is_stateless() {
-            let mut adopted = lock(&self.adopted);
+            let mut adopted = self.adopted.lock();
             adopted.retain(|known| known.strong_count() > 0);
             adopted.push(Arc::downgrade(&connection));
         }
@@ -231,7 +232,7 @@ impl Shared {
         if let Some(other) = self.more.lock().await.iter().find(|connection| is_it(connection)) {
             return Some(Arc::clone(other));
         }
-        lock(&self.adopted).iter().filter_map(Weak::upgrade).find(is_it)
+        self.adopted.lock().iter().filter_map(Weak::upgrade).find(is_it)
     }
 
     /// A connection is of no use any more.
@@ -239,7 +240,7 @@ impl Shared {
         let mut now = self.now.lock().await;
         if now.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             now.connection = None;
-            lock(&self.listening).take();
+            self.listening.lock().take();
         }
         drop(now);
         self.more.lock().await.retain(|other| !Arc::ptr_eq(other, connection));
@@ -284,7 +285,7 @@ impl Shared {
             match tools::list(&connection).await {
                 Ok(listed) => {
                     self.seen.store(changes, Ordering::Release);
-                    *lock(&self.tools) = Some((changes, listed.clone()));
+                    *self.tools.lock() = Some((changes, listed.clone()));
                     return Ok(listed);
                 }
                 Err(Fail::SessionLost) if again => {
@@ -301,7 +302,7 @@ impl Shared {
         let find = |tools: &[Arc<Tool>]| tools.iter().find(|tool| tool.offer.name == name).cloned();
         let changes = *self.changes.borrow();
         let known =
-            lock(&self.tools).as_ref().filter(|(then, _)| *then == changes).map(|(_, tools)| find(tools));
+            self.tools.lock().as_ref().filter(|(then, _)| *then == changes).map(|(_, tools)| find(tools));
         if let Some(Some(tool)) = known {
             return Ok(tool);
         }
@@ -310,12 +311,12 @@ impl Shared {
             let names: Vec<&str> = listed.iter().map(|tool| tool.offer.name.as_str()).take(20).collect();
             PeerError::Refused(format!("{} has no tool {name:?}; it has {}", self.at, names.join(", ")))
         });
-        *lock(&self.tools) = Some((changes, listed));
+        *self.tools.lock() = Some((changes, listed));
         Ok(found?)
     }
 
     pub(super) fn forget_tools(&self) {
-        lock(&self.tools).take();
+        self.tools.lock().take();
     }
 
     /// Returns when what is offered may have changed since it was last listed, or since this last returned.
@@ -328,7 +329,7 @@ impl Shared {
             }
             let connected = match self.connection().await {
                 Ok(connection) => {
-                    let mut listening = lock(&self.listening);
+                    let mut listening = self.listening.lock();
                     if listening.is_none() {
                         *listening = listen::subscribe(&connection);
                     }
@@ -348,22 +349,22 @@ impl Shared {
     }
 
     pub(super) fn name(&self) -> Option<String> {
-        lock(&self.name).clone()
+        self.name.lock().clone()
     }
 
     /// What ends when the peer is closed.
     pub(super) fn closing(&self) -> Closing {
-        Closing(lock(&self.closing).subscribe())
+        Closing(self.closing.lock().subscribe())
     }
 
     pub(super) async fn close(&self) {
         let first = self.now.lock().await.connection.take();
         let connections = std::mem::take(&mut *self.more.lock().await).into_iter().chain(first);
-        lock(&self.listening).take();
+        self.listening.lock().take();
         // A session in which calls go on is left to whoever takes them up again.
         let idle_or_not: Vec<_> =
             connections.map(|connection| (connection.hub.calls() == 0, connection)).collect();
-        *lock(&self.closing) = watch::Sender::new(());
+        *self.closing.lock() = watch::Sender::new(());
         let each = idle_or_not.into_iter().map(|(idle, connection)| async move {
             if idle || matches!(connection.link, Link::Wire(_)) {
                 connection.end().await;
@@ -375,7 +376,7 @@ impl Shared {
 
     /// A question was put: its whole wording is kept while it is open.
     pub(super) fn asks(&self, id: &str, params: &Value) {
-        let mut asked = lock(&self.asked);
+        let mut asked = self.asked.lock();
         if asked.len() < MAX_ASKED {
             asked.insert(id.to_owned(), params.clone());
         }
@@ -383,7 +384,7 @@ impl Shared {
 
     /// Questions are not open any more.
     pub(super) fn settled<'a>(&self, ids: impl IntoIterator<Item = &'a str>) {
-        let mut asked = lock(&self.asked);
+        let mut asked = self.asked.lock();
         for id in ids {
             asked.remove(id);
         }
@@ -391,7 +392,7 @@ impl Shared {
 
     /// The whole wording of a question that is open.
     pub(super) fn wording(&self, id: &str) -> Option<Value> {
-        lock(&self.asked).get(id).cloned()
+        self.asked.lock().get(id).cloned()
     }
 }
 
@@ -402,8 +403,4 @@ impl Closing {
     pub(super) async fn closed(&mut self) {
         while self.0.changed().await.is_ok() {}
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

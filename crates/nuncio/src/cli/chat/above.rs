@@ -6,9 +6,10 @@
 
 use std::{
     io::{self, Write as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use unicode_width::UnicodeWidthStr as _;
 
 /// The line that is being edited, if one is.
@@ -32,7 +33,7 @@ impl Above {
 
     /// It is so far.
     pub(super) fn edited(&self, line: &str, at: usize) {
-        if let Some(edited) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(edited) = &mut *self.0.lock() {
             (edited.line, edited.at) = (line.to_owned(), at);
         }
     }
@@ -43,12 +44,12 @@ impl Above {
     }
 
     fn set(&self, edited: Option<Edited>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = edited;
+        *self.0.lock() = edited;
     }
 
     /// Shows whole lines.
     pub(super) fn print(&self, text: &str) -> io::Result<()> {
-        let edited = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let edited = self.0.lock();
         let width = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
         let mut out = io::stdout().lock();
         match &*edited {

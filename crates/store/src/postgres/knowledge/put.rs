@@ -2,13 +2,14 @@
 //! transaction. Those of one tenant are decided one after the other, so that without it they would wait for the disk
 //! one by one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nuncio_engine::{
     clock::Timestamp,
     knowledge::{MemoryError, MemoryPut, MemoryStored},
     store::StoreError,
 };
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
@@ -54,7 +55,7 @@ impl Puts {
         let gone = || StoreError::Unavailable("the store is closed".into());
         let _room = self.room.acquire().await.map_err(|_| gone())?;
         let (reply, answer) = oneshot::channel();
-        self.desk.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(Job { put, reply });
+        self.desk.waiting.lock().push(Job { put, reply });
         let desk = Arc::clone(&self.desk);
         // On its own, since it may carry the writes of others, who go on when this caller goes away.
         tokio::spawn(async move {
@@ -71,7 +72,7 @@ impl Puts {
 impl Desk {
     /// As many as go together, the first first.
     fn take(&self) -> Vec<Job> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         let mut bytes = 0;
         let fits = |job: &&Job| {
             bytes += job.put.value.len() + 2 * job.put.text.len();
