@@ -24,7 +24,7 @@ use nuncio_engine::{
     content::{Message, Part, Role},
     question::{Ask, Question},
 };
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use serde_json::{Map, Value, json};
 use url::Url;
 
@@ -38,7 +38,7 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let version = std::env::var("MCP_CONFORMANCE_PROTOCOL_VERSION").ok();
-    let version = version.and_then(|name| Version::parse(&name));
+    let version = version.and_then(|name| McpVersion::parse(&name));
     let authorizer = match authorizer() {
         Ok(authorizer) => Some(authorizer),
         Err(why) => {

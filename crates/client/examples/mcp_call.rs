@@ -27,7 +27,7 @@ use nuncio_engine::{
     Answer, Level, State,
     content::{Message, Part, Role},
 };
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use serde_json::{Value, json};
 
 /// What to do.
@@ -170,7 +170,7 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Order, String> {
             "--cancel" => cancel = Some(value()?),
             "--version" => {
                 let name = value()?;
-                options.version = Some(Version::parse(&name).ok_or(format!("there is no MCP {name}"))?);
+                options.version = Some(McpVersion::parse(&name).ok_or(format!("there is no MCP {name}"))?);
             }
             "--bearer" => bearer = Some(value()?),
             "--no-forms" => options.declared.forms = false,

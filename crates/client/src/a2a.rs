@@ -15,8 +15,8 @@ mod settle;
 use ::http::{HeaderName, HeaderValue};
 use nuncio_engine::webhook::WebhookConfig;
 use nuncio_wire::{
-    a2a::{Call, Dialect, List, Send, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION},
-    jsonrpc::{self, Id},
+    a2a::{A2aCall, Dialect, ListTasks, SendMessage, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION},
+    jsonrpc::{self, RpcId},
 };
 use serde_json::value::RawValue;
 use url::Url;
@@ -137,40 +137,40 @@ impl A2aClient {
     }
 
     /// Sends a message: a task, or a message where the agent made no task.
-    pub async fn send(&self, send: Send) -> Result<Received<StreamEvent>, ClientError> {
-        let json = self.call(&Call::Send(Box::new(send))).await?;
+    pub async fn send(&self, send: SendMessage) -> Result<Received<StreamEvent>, ClientError> {
+        let json = self.call(&A2aCall::Send(Box::new(send))).await?;
         self.received(json, |json| self.dialect.read_sent(json))
     }
 
     /// Sends a message and streams what comes of it.
-    pub async fn send_streaming(&self, send: Send) -> Result<Events, ClientError> {
+    pub async fn send_streaming(&self, send: SendMessage) -> Result<Events, ClientError> {
         let task = send.task_id.clone();
-        let source = self.open(&Call::Stream(Box::new(send)), None).await?;
+        let source = self.open(&A2aCall::Stream(Box::new(send)), None).await?;
         Ok(Events::new(self.clone(), source, task, None))
     }
 
     /// Streams a task that is there: from a cursor, or from now.
     pub async fn subscribe(&self, task: &str, after: Option<&str>) -> Result<Events, ClientError> {
-        let source = self.open(&Call::Subscribe { task: task.to_owned() }, after).await?;
+        let source = self.open(&A2aCall::Subscribe { task: task.to_owned() }, after).await?;
         Ok(Events::new(self.clone(), source, Some(task.to_owned()), after.map(str::to_owned)))
     }
 
     /// A task as it stands.
     pub async fn get(&self, task: &str, history: Option<usize>) -> Result<Received<TaskView>, ClientError> {
-        let call = Call::Get { task: task.to_owned(), history_length: history };
+        let call = A2aCall::Get { task: task.to_owned(), history_length: history };
         let json = self.call(&call).await?;
         self.received(json, |json| self.dialect.read_task(json))
     }
 
     /// A page of tasks.
-    pub async fn list(&self, list: List) -> Result<Received<TaskList>, ClientError> {
-        let json = self.call(&Call::List(list)).await?;
+    pub async fn list(&self, list: ListTasks) -> Result<Received<TaskList>, ClientError> {
+        let json = self.call(&A2aCall::List(list)).await?;
         self.received(json, |json| self.dialect.read_list(json))
     }
 
     /// Stops a task.
     pub async fn cancel(&self, task: &str) -> Result<Received<TaskView>, ClientError> {
-        let json = self.call(&Call::Cancel { task: task.to_owned(), metadata: None }).await?;
+        let json = self.call(&A2aCall::Cancel { task: task.to_owned(), metadata: None }).await?;
         self.received(json, |json| self.dialect.read_task(json))
     }
 
@@ -180,7 +180,7 @@ impl A2aClient {
         task: &str,
         config: WebhookConfig,
     ) -> Result<Received<WebhookConfig>, ClientError> {
-        let json = self.call(&Call::SetWebhook { task: task.to_owned(), config }).await?;
+        let json = self.call(&A2aCall::SetWebhook { task: task.to_owned(), config }).await?;
         self.received(json, |json| self.dialect.read_webhook(json).map(|(_, config)| config))
     }
 
@@ -190,7 +190,7 @@ impl A2aClient {
         task: &str,
         id: Option<&str>,
     ) -> Result<Received<WebhookConfig>, ClientError> {
-        let call = Call::GetWebhook { task: task.to_owned(), id: id.map(str::to_owned) };
+        let call = A2aCall::GetWebhook { task: task.to_owned(), id: id.map(str::to_owned) };
         let json = self.call(&call).await?;
         self.received(json, |json| self.dialect.read_webhook(json).map(|(_, config)| config))
     }
@@ -199,7 +199,7 @@ impl A2aClient {
     pub async fn list_webhooks(&self, task: &str) -> Result<Vec<WebhookConfig>, ClientError> {
         let (mut all, mut page_token) = (vec![], None);
         for _ in 0..MAX_WEBHOOK_PAGES {
-            let call = Call::ListWebhooks { task: task.to_owned(), page_size: None, page_token };
+            let call = A2aCall::ListWebhooks { task: task.to_owned(), page_size: None, page_token };
             let json = self.call(&call).await?;
             let (more, next) = self.received(json, |json| self.dialect.read_webhooks(json))?.value;
             all.extend(more);
@@ -213,21 +213,21 @@ impl A2aClient {
 
     /// Has the agent tell an address no more. 0.1 has no such method.
     pub async fn delete_webhook(&self, task: &str, id: &str) -> Result<(), ClientError> {
-        self.call(&Call::DeleteWebhook { task: task.to_owned(), id: id.to_owned() }).await.map(drop)
+        self.call(&A2aCall::DeleteWebhook { task: task.to_owned(), id: id.to_owned() }).await.map(drop)
     }
 
-    async fn call(&self, call: &Call) -> Result<Box<RawValue>, ClientError> {
+    async fn call(&self, call: &A2aCall) -> Result<Box<RawValue>, ClientError> {
         let body = self.request(call)?;
         let answer = self.http.post(&self.endpoint, self.dialect, body).await?;
         result_of(&answer)
     }
 
-    async fn open(&self, call: &Call, after: Option<&str>) -> Result<http::Opened, ClientError> {
+    async fn open(&self, call: &A2aCall, after: Option<&str>) -> Result<http::Opened, ClientError> {
         let body = self.request(call)?;
         self.http.open(&self.endpoint, self.dialect, body, after).await
     }
 
-    fn request(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
+    fn request(&self, call: &A2aCall) -> Result<Vec<u8>, ClientError> {
         let mut params = Vec::new();
         let Some(method) = self.dialect.write_call(&mut params, call) else {
             let version = self.dialect.version();
@@ -237,14 +237,14 @@ impl A2aClient {
             params = with_tenant(&params, tenant);
         }
         let mut body = Vec::with_capacity(params.len() + 96);
-        jsonrpc::write_request(&mut body, &Id::number(1), method, |out| out.extend_from_slice(&params));
+        jsonrpc::write_request(&mut body, &RpcId::number(1), method, |out| out.extend_from_slice(&params));
         Ok(body)
     }
 
     fn received<T>(
         &self,
         json: Box<RawValue>,
-        read: impl FnOnce(&RawValue) -> Result<T, nuncio_wire::a2a::Malformed>,
+        read: impl FnOnce(&RawValue) -> Result<T, nuncio_wire::a2a::MalformedInput>,
     ) -> Result<Received<T>, ClientError> {
         match read(&json) {
             Ok(value) => Ok(Received { json, value }),

@@ -20,7 +20,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
 use nuncio_engine::{Action, Caller, Kind, error::whole_seconds};
-use nuncio_wire::mcp::{FORBIDDEN, Fault, UNAUTHENTICATED};
+use nuncio_wire::mcp::{FORBIDDEN, McpFault, UNAUTHENTICATED};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -251,9 +251,9 @@ pub(crate) fn message(error: &AuthError) -> &str {
 }
 
 /// The same for MCP.
-pub(crate) fn fault(error: &AuthError) -> Fault {
+pub(crate) fn fault(error: &AuthError) -> McpFault {
     match error {
-        AuthError::Suspended(why) => Fault::new(FORBIDDEN, why.as_str()).status(403),
-        _ => Fault::new(UNAUTHENTICATED, message(error)).status(401),
+        AuthError::Suspended(why) => McpFault::new(FORBIDDEN, why.as_str()).with_status(403),
+        _ => McpFault::new(UNAUTHENTICATED, message(error)).with_status(401),
     }
 }

@@ -70,7 +70,7 @@ impl Generations {
     fn new(profile: &Profile, url: String, bearer: bool) -> Self {
         let cx = CardContext { bearer, ..CardContext::new(url) };
         Self {
-            both: Document::new(&card::both(profile, &cx)),
+            both: Document::new(&card::combined(profile, &cx)),
             v1: Document::new(&card::v1(profile, &cx)),
             v0_3: Document::new(&card::v0_3(profile, &cx)),
             v0_1: Document::new(&card::v0_1(profile, &cx)),

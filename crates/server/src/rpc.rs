@@ -16,8 +16,8 @@ use nuncio_engine::{
     webhook::WebhookConfig,
 };
 use nuncio_wire::{
-    a2a::{Call, Choice, Dialect, Fault, Page, Problem, Send, View, card::LOG_EXTENSION, choose},
-    jsonrpc::{self, Id},
+    a2a::{A2aCall, DialectChoice, Dialect, A2aFault, TaskListPage, A2aProblem, SendMessage, TaskDetail, card::LOG_EXTENSION, choose_dialect},
+    jsonrpc::{self, RpcId},
     sse,
 };
 
@@ -113,7 +113,7 @@ where
         Ok(read) => read,
         Err(refusal) => return *refusal,
     };
-    let request = match jsonrpc::parse(&body, limits.max_json_depth) {
+    let request = match jsonrpc::parse_request(&body, limits.max_json_depth) {
         Ok(request) => request,
         Err(error) => {
             let mut out = Vec::new();
@@ -124,15 +124,15 @@ where
     let in_query = || parts.uri.query().and_then(version_in_query).map(Cow::Borrowed);
     let version = header_text(headers, "a2a-version").or_else(in_query);
     // Whoever leaves the id out waits for an answer all the same: over HTTP there is no other way to send.
-    let id = request.id.clone().unwrap_or_else(Id::null);
+    let id = request.id.clone().unwrap_or_else(RpcId::null);
     let exchange = Exchange { app, agent, headers, peer, caller, id };
-    let choice = match choose(version.as_deref(), &request.method) {
+    let choice = match choose_dialect(version.as_deref(), &request.method) {
         Ok(choice) => choice,
         Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),
     };
     let dialect = match choice {
-        Choice::Fixed(dialect) => dialect,
-        Choice::ByTask => match exchange.dialect_of_task(&request).await {
+        DialectChoice::Fixed(dialect) => dialect,
+        DialectChoice::ByTask => match exchange.dialect_of_task(&request).await {
             Ok(dialect) => dialect,
             Err(error) => return exchange.error(Dialect::V0_3, &error),
         },
@@ -149,19 +149,19 @@ where
 
 /// The answer to whoever is not known, under the id and in the dialect of the request where they can be read.
 fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &AuthError) -> Response<Body> {
-    let request = body.and_then(|body| jsonrpc::parse(body, app.options.limits.max_json_depth).ok());
+    let request = body.and_then(|body| jsonrpc::parse_request(body, app.options.limits.max_json_depth).ok());
     let (method, id) = match &request {
-        Some(request) => (&*request.method, request.id.clone().unwrap_or_else(Id::null)),
-        None => ("", Id::null()),
+        Some(request) => (&*request.method, request.id.clone().unwrap_or_else(RpcId::null)),
+        None => ("", RpcId::null()),
     };
-    let dialect = match choose(header_text(headers, "a2a-version").as_deref(), method) {
-        Ok(choice) => choice.settle(None),
+    let dialect = match choose_dialect(header_text(headers, "a2a-version").as_deref(), method) {
+        Ok(choice) => choice.resolve(None),
         Err(unchosen) => unchosen.dialect,
     };
     let problem = match error {
-        AuthError::Unavailable(_) => Problem::Unavailable,
-        AuthError::Suspended(_) => Problem::Forbidden,
-        AuthError::Missing | AuthError::Invalid(_) => Problem::Unauthenticated,
+        AuthError::Unavailable(_) => A2aProblem::Unavailable,
+        AuthError::Suspended(_) => A2aProblem::Forbidden,
+        AuthError::Missing | AuthError::Invalid(_) => A2aProblem::Unauthenticated,
     };
     let mut out = Vec::new();
     dialect.write_fault(&mut out, Some(&id), &dialect.problem(problem, auth::message(error)));
@@ -177,38 +177,38 @@ struct Exchange<'a> {
     headers: &'a HeaderMap,
     peer: &'a Peer,
     caller: Caller,
-    id: Id,
+    id: RpcId,
 }
 
 impl Exchange<'_> {
     /// `tasks/get` and its like without a version: the task was made in 0.1, or it is spoken of in 0.3.
-    async fn dialect_of_task(&self, request: &jsonrpc::Request<'_>) -> Result<Dialect, Error> {
+    async fn dialect_of_task(&self, request: &jsonrpc::RpcRequest<'_>) -> Result<Dialect, Error> {
         // Both dialects name the task in the same place; what else is wrong is found by the one chosen.
         let call = Dialect::V0_1.read_call(&request.method, request.params);
-        let Ok(Call::Get { task, .. } | Call::Cancel { task, .. } | Call::Subscribe { task }) = call else {
-            return Ok(Choice::ByTask.settle(None));
+        let Ok(A2aCall::Get { task, .. } | A2aCall::Cancel { task, .. } | A2aCall::Subscribe { task }) = call else {
+            return Ok(DialectChoice::ByTask.resolve(None));
         };
         match self.app.engine.origin(&self.caller, &task).await {
-            Ok(origin) => Ok(Choice::ByTask.settle(Some(&origin.dialect))),
-            Err(Error::NoSuchTask(_)) => Ok(Choice::ByTask.settle(None)),
+            Ok(origin) => Ok(DialectChoice::ByTask.resolve(Some(&origin.dialect))),
+            Err(Error::NoSuchTask(_)) => Ok(DialectChoice::ByTask.resolve(None)),
             Err(error) => Err(error),
         }
     }
 
-    async fn answer(&self, dialect: Dialect, call: Call) -> Response<Body> {
-        let streams = matches!(call, Call::Stream(_) | Call::Subscribe { .. });
+    async fn answer(&self, dialect: Dialect, call: A2aCall) -> Response<Body> {
+        let streams = matches!(call, A2aCall::Stream(_) | A2aCall::Subscribe { .. });
         // Boxed apart, so that the future of a small call is not as large as that of the largest: it is moved
         // more than once on its way into the connection.
         let answered = match call {
-            Call::Get { task, history_length } => {
-                self.get(dialect, &task, View::history(history_length)).await
+            A2aCall::Get { task, history_length } => {
+                self.get(dialect, &task, TaskDetail::history(history_length)).await
             }
-            Call::Send(send) => Box::pin(self.send(dialect, *send)).await,
-            Call::Stream(send) => Box::pin(self.stream(dialect, *send)).await,
-            Call::Subscribe { task } => Box::pin(self.subscribe(dialect, &task)).await,
-            Call::ExtendedCard => {
+            A2aCall::Send(send) => Box::pin(self.send(dialect, *send)).await,
+            A2aCall::Stream(send) => Box::pin(self.stream(dialect, *send)).await,
+            A2aCall::Subscribe { task } => Box::pin(self.subscribe(dialect, &task)).await,
+            A2aCall::ExtendedCard => {
                 let message = "this agent has no extended card";
-                return self.fault(dialect, &dialect.problem(Problem::ExtendedCardUnsupported, message));
+                return self.fault(dialect, &dialect.problem(A2aProblem::ExtendedCardUnsupported, message));
             }
             call => Box::pin(self.manage(dialect, call)).await,
         };
@@ -218,7 +218,7 @@ impl Exchange<'_> {
             // What has a status of its own is no event.
             Err(error) if streams && dialect == Dialect::V0_3 && !has_status(&error) => {
                 let mut out = Vec::new();
-                sse::frame(&mut out, None, |out| {
+                sse::write_numbered_event(&mut out, None, |out| {
                     dialect.write_fault(out, Some(&self.id), &fault_of(dialect, &error));
                 });
                 event_stream(Body::from(out))
@@ -227,15 +227,15 @@ impl Exchange<'_> {
         }
     }
 
-    async fn get(&self, dialect: Dialect, task: &str, view: View) -> Result<Response<Body>, Error> {
+    async fn get(&self, dialect: Dialect, task: &str, view: TaskDetail) -> Result<Response<Body>, Error> {
         let task = self.app.engine.get(&self.caller, task).await?;
         let mut out = Vec::with_capacity(1024);
         self.result(&mut out, |out| dialect.write_task(out, &task, view));
         Ok(json(out))
     }
 
-    async fn send(&self, dialect: Dialect, send: Send) -> Result<Response<Body>, Error> {
-        let (blocking, view) = (send.blocking, View::history(send.history_length));
+    async fn send(&self, dialect: Dialect, send: SendMessage) -> Result<Response<Body>, Error> {
+        let (blocking, view) = (send.blocking, TaskDetail::history(send.history_length));
         let mut task = self.take(dialect, send).await?;
         if blocking {
             task = self.app.engine.settle(&self.caller, task).await?;
@@ -246,16 +246,16 @@ impl Exchange<'_> {
     }
 
     /// The calls around tasks: cancel, list, webhooks.
-    async fn manage(&self, dialect: Dialect, call: Call) -> Result<Response<Body>, Error> {
+    async fn manage(&self, dialect: Dialect, call: A2aCall) -> Result<Response<Body>, Error> {
         let engine = &self.app.engine;
         let mut out = Vec::with_capacity(1024);
         match call {
-            Call::Cancel { task, .. } => {
+            A2aCall::Cancel { task, .. } => {
                 let task = engine.cancel(&self.caller, &task).await?;
-                self.result(&mut out, |out| dialect.write_task(out, &task, View::default()));
+                self.result(&mut out, |out| dialect.write_task(out, &task, TaskDetail::default()));
             }
-            Call::List(list) => {
-                let view = View { history_length: list.history_length, artifacts: list.include_artifacts };
+            A2aCall::List(list) => {
+                let view = TaskDetail { history_length: list.history_length, artifacts: list.include_artifacts };
                 let page_size = list.page_size;
                 let query = List {
                     context: list.context,
@@ -269,31 +269,31 @@ impl Exchange<'_> {
                 };
                 let listed = engine.list(&self.caller, query).await?;
                 let next = listed.next_page_token.as_deref();
-                let page = Page { tasks: &listed.tasks, view, page_size, total: listed.total, next };
+                let page = TaskListPage { tasks: &listed.tasks, view, page_size, total: listed.total, next };
                 self.result(&mut out, |out| dialect.write_list(out, &page));
             }
-            Call::SetWebhook { task, config } => {
+            A2aCall::SetWebhook { task, config } => {
                 let config = engine.put_webhook(&self.caller, &task, named_webhook(config)).await?;
                 self.result(&mut out, |out| dialect.write_webhook(out, &task, &config));
             }
-            Call::GetWebhook { task, id } => {
+            A2aCall::GetWebhook { task, id } => {
                 let config = engine.webhook(&self.caller, &task, id.as_deref()).await?;
                 self.result(&mut out, |out| dialect.write_webhook(out, &task, &config));
             }
-            Call::ListWebhooks { task, page_size, page_token } => {
+            A2aCall::ListWebhooks { task, page_size, page_token } => {
                 let configs = engine.webhooks(&self.caller, &task).await?;
                 let (page, next) = page_of(&configs, page_size, page_token.as_deref());
                 self.result(&mut out, |out| dialect.write_webhooks(out, &task, page, next));
             }
-            Call::DeleteWebhook { task, id } => {
+            A2aCall::DeleteWebhook { task, id } => {
                 engine.delete_webhook(&self.caller, &task, &id).await?;
                 self.result(&mut out, |out| dialect.write_deleted(out));
             }
-            Call::Get { .. }
-            | Call::Send(_)
-            | Call::Stream(_)
-            | Call::Subscribe { .. }
-            | Call::ExtendedCard => {
+            A2aCall::Get { .. }
+            | A2aCall::Send(_)
+            | A2aCall::Stream(_)
+            | A2aCall::Subscribe { .. }
+            | A2aCall::ExtendedCard => {
                 return Err(Error::Internal("a call that is answered elsewhere".into()));
             }
         }
@@ -301,7 +301,7 @@ impl Exchange<'_> {
     }
 
     /// Gives a message to the engine: a new task, or one that exists.
-    async fn take(&self, dialect: Dialect, send: Send) -> Result<Task, Error> {
+    async fn take(&self, dialect: Dialect, send: SendMessage) -> Result<Task, Error> {
         let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
         let idempotency_key = self.idempotency_key()?;
         if let Some(task) = send.task_id {
@@ -321,7 +321,7 @@ impl Exchange<'_> {
         self.app.engine.submit(&self.caller, submit).await
     }
 
-    async fn stream(&self, dialect: Dialect, send: Send) -> Result<Response<Body>, Error> {
+    async fn stream(&self, dialect: Dialect, send: SendMessage) -> Result<Response<Body>, Error> {
         self.check_streaming()?;
         // Before the message is taken: a refusal must not leave a task behind.
         let place = self.app.place_for_stream(&self.caller)?;
@@ -439,7 +439,7 @@ impl Exchange<'_> {
         response
     }
 
-    fn fault(&self, dialect: Dialect, fault: &Fault) -> Response<Body> {
+    fn fault(&self, dialect: Dialect, fault: &A2aFault) -> Response<Body> {
         let mut out = Vec::new();
         dialect.write_fault(&mut out, Some(&self.id), fault);
         json(out)
@@ -459,7 +459,7 @@ fn has_status(error: &Error) -> bool {
 }
 
 /// What the engine said, for the caller; what is wrong inside is said to the operator too.
-pub(crate) fn fault_of(dialect: Dialect, error: &Error) -> Fault {
+pub(crate) fn fault_of(dialect: Dialect, error: &Error) -> A2aFault {
     if let Error::Internal(why) = error {
         tracing::error!(%why, "a request failed inside");
     }

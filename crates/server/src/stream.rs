@@ -12,8 +12,8 @@ use axum::{
 use futures_util::stream;
 use nuncio_engine::{Event, Follower, Next, Task, event::Batch, task::Origin};
 use nuncio_wire::{
-    a2a::{Dialect, Frame, Ids, View, card::LOG_EXTENSION},
-    jsonrpc::{self, Id},
+    a2a::{Dialect, A2aFrame, TaskIds, TaskDetail, card::LOG_EXTENSION},
+    jsonrpc::{self, RpcId},
     sse,
 };
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub(crate) enum Begin {
 /// A stream that is about to be written.
 pub(crate) struct EventStream {
     pub(crate) dialect: Dialect,
-    pub(crate) id: Id,
+    pub(crate) id: RpcId,
     pub(crate) origin: Origin,
     pub(crate) follower: Follower,
     pub(crate) begin: Begin,
@@ -106,7 +106,7 @@ pub(crate) fn event_stream(body: Body) -> Response<Body> {
 
 struct Writer {
     dialect: Dialect,
-    id: Id,
+    id: RpcId,
     task_id: Arc<str>,
     origin: Origin,
     follower: Follower,
@@ -162,7 +162,7 @@ impl Writer {
                     self.ended = true;
                     let mut out = Vec::new();
                     let fault = rpc::fault_of(self.dialect, &error);
-                    sse::frame(&mut out, None, |out| self.dialect.write_fault(out, Some(&self.id), &fault));
+                    sse::write_numbered_event(&mut out, None, |out| self.dialect.write_fault(out, Some(&self.id), &fault));
                     self.live.told(Cow::Borrowed("error"), Some(&self.task_id), None);
                     return Some(out.into());
                 }
@@ -177,7 +177,7 @@ impl Writer {
             self.ended = if seq == 1 && std::mem::take(&mut self.birth) {
                 self.write_task(&mut out, &Task::new(self.origin.clone()).fold([entry]))
             } else {
-                let ids = Ids { task: &self.task_id, context: &self.origin.context };
+                let ids = TaskIds { task: &self.task_id, context: &self.origin.context };
                 let (kind, data) = summary_of(entry.event());
                 self.write_frame(&mut out, seq, (kind, data), |out| match self.logs {
                     true => self.dialect.write_event_or_log(out, &ids, seq, entry),
@@ -192,7 +192,7 @@ impl Writer {
     }
 
     fn write_task(&self, out: &mut Vec<u8>, task: &Task) -> bool {
-        let write = |out: &mut Vec<u8>| self.dialect.write_stream_start(out, task, View::default());
+        let write = |out: &mut Vec<u8>| self.dialect.write_stream_start(out, task, TaskDetail::default());
         let told = (Cow::Borrowed("task"), json!({ "state": task.state }));
         self.write_frame(out, task.seq, told, |out| Some(write(out)))
     }
@@ -203,11 +203,11 @@ impl Writer {
         out: &mut Vec<u8>,
         seq: u64,
         (kind, data): (Cow<'static, str>, Value),
-        write: impl FnOnce(&mut Vec<u8>) -> Option<Frame>,
+        write: impl FnOnce(&mut Vec<u8>) -> Option<A2aFrame>,
     ) -> bool {
         let start = out.len();
         let mut frame = None;
-        sse::frame(out, Some(seq), |out| jsonrpc::write_result(out, &self.id, |out| frame = write(out)));
+        sse::write_numbered_event(out, Some(seq), |out| jsonrpc::write_result(out, &self.id, |out| frame = write(out)));
         match frame {
             None => {
                 out.truncate(start);

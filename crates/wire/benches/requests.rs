@@ -13,8 +13,8 @@ use nuncio_engine::{
     task::{Origin, State, Task, TaskId},
 };
 use nuncio_wire::{
-    a2a::{Dialect, Ids, View},
-    jsonrpc::{self, Id},
+    a2a::{Dialect, TaskIds, TaskDetail},
+    jsonrpc::{self, RpcId},
     sse,
 };
 
@@ -49,24 +49,24 @@ fn main() {
         trace: None,
     })
     .fold(&log);
-    let ids = Ids { task: "01920000-0000-7000-8000-000000000001", context: &task.origin.context };
-    let id = Id::string("8f1b2c3d");
+    let ids = TaskIds { task: "01920000-0000-7000-8000-000000000001", context: &task.origin.context };
+    let id = RpcId::string("8f1b2c3d");
 
     let mut out = Vec::with_capacity(4096);
     measure("read SendMessage", || {
-        let request = jsonrpc::parse(black_box(BODY), 64).unwrap_or_else(|_| unreachable!());
+        let request = jsonrpc::parse_request(black_box(BODY), 64).unwrap_or_else(|_| unreachable!());
         black_box(Dialect::V1.read_call(&request.method, request.params)).is_ok()
     });
     measure("write its task", || {
         out.clear();
         jsonrpc::write_result(&mut out, &id, |out| {
-            Dialect::V1.write_sent(out, black_box(&task), View::default());
+            Dialect::V1.write_sent(out, black_box(&task), TaskDetail::default());
         });
         !out.is_empty()
     });
     measure("write an artifact frame", || {
         out.clear();
-        sse::frame(&mut out, Some(2), |out| {
+        sse::write_numbered_event(&mut out, Some(2), |out| {
             jsonrpc::write_result(out, &id, |out| {
                 Dialect::V1.write_event(out, black_box(&ids), 2, &log[1]);
             });

@@ -26,12 +26,12 @@ pub mod v0_3;
 pub mod v1;
 mod webhook;
 
-pub use call::{Call, List, Send};
-pub use event::Frame;
-pub use fault::{Fault, Problem};
-pub use input::Malformed;
+pub use call::{A2aCall, ListTasks, SendMessage};
+pub use event::A2aFrame;
+pub use fault::{A2aFault, A2aProblem};
+pub use input::MalformedInput;
 pub use message::AddressedMessage;
-pub use method::{Choice, Unchosen, choose};
+pub use method::{DialectChoice, DialectRefusal, choose_dialect};
 use nuncio_engine::{
     event::{Entry, Event},
     task::Task,
@@ -39,7 +39,7 @@ use nuncio_engine::{
 };
 use serde_json::value::RawValue;
 pub use stream::{ArtifactUpdate, StatusUpdate, StreamEvent};
-pub use task::{TaskView, View, write_resource as write_task_resource};
+pub use task::{TaskView, TaskDetail, write_resource as write_task_resource};
 
 use crate::json;
 
@@ -56,7 +56,7 @@ pub enum Dialect {
 
 /// The names of a task on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ids<'a> {
+pub struct TaskIds<'a> {
     /// The task's public id.
     pub task: &'a str,
     /// The conversation that it belongs to.
@@ -65,11 +65,11 @@ pub struct Ids<'a> {
 
 /// A page of a list of tasks.
 #[derive(Debug, Clone, Copy)]
-pub struct Page<'a> {
+pub struct TaskListPage<'a> {
     /// The tasks.
     pub tasks: &'a [Task],
     /// How much of each.
-    pub view: View,
+    pub view: TaskDetail,
     /// The size of page that was asked for.
     pub page_size: usize,
     /// How many tasks there are on all pages.
@@ -104,17 +104,17 @@ impl Dialect {
     // What a server reads and writes.
 
     /// Reads a request.
-    pub fn read_call(self, method: &str, params: Option<&RawValue>) -> Result<Call, Fault> {
+    pub fn read_call(self, method: &str, params: Option<&RawValue>) -> Result<A2aCall, A2aFault> {
         params::read(self, method, params)
     }
 
     /// Writes a task: the result of get and cancel.
-    pub fn write_task(self, out: &mut Vec<u8>, task: &Task, view: View) {
+    pub fn write_task(self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) {
         task::write(out, self, task, view);
     }
 
     /// Writes the result of a send.
-    pub fn write_sent(self, out: &mut Vec<u8>, task: &Task, view: View) {
+    pub fn write_sent(self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) {
         if self == Self::V1 {
             json::object(out, |shell| task::write(shell.key("task"), self, task, view));
         } else {
@@ -125,11 +125,11 @@ impl Dialect {
     /// Writes what a stream begins with: the task as it is. 0.1 has only updates: there it is a status update.
     ///
     /// Where the task has ended or waits for the caller there may be no more to come, and the frame says so.
-    pub fn write_stream_start(self, out: &mut Vec<u8>, task: &Task, view: View) -> Frame {
-        let frame = Frame::of(self, task.state);
+    pub fn write_stream_start(self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) -> A2aFrame {
+        let frame = A2aFrame::for_state(self, task.state);
         if self == Self::V0_1 {
             let id = task.origin.public_id();
-            let ids = Ids { task: &id, context: &task.origin.context };
+            let ids = TaskIds { task: &id, context: &task.origin.context };
             event::write_status(out, self, ids, frame.ends_stream, |out| {
                 task::write_status(out, self, ids, task);
             });
@@ -142,7 +142,7 @@ impl Dialect {
     /// Writes an event of a stream. `None`: it has no frame in this dialect, and nothing was written.
     ///
     /// The same event at the same place always gives the same bytes.
-    pub fn write_event(self, out: &mut Vec<u8>, ids: &Ids<'_>, seq: u64, entry: &Entry) -> Option<Frame> {
+    pub fn write_event(self, out: &mut Vec<u8>, ids: &TaskIds<'_>, seq: u64, entry: &Entry) -> Option<A2aFrame> {
         event::write(out, self, *ids, seq, entry)
     }
 
@@ -150,10 +150,10 @@ impl Dialect {
     pub fn write_event_or_log(
         self,
         out: &mut Vec<u8>,
-        ids: &Ids<'_>,
+        ids: &TaskIds<'_>,
         seq: u64,
         entry: &Entry,
-    ) -> Option<Frame> {
+    ) -> Option<A2aFrame> {
         match entry.event() {
             Event::Log(line) => Some(event::write_log(out, self, *ids, seq, (entry.at(), line))),
             _ => event::write(out, self, *ids, seq, entry),
@@ -161,7 +161,7 @@ impl Dialect {
     }
 
     /// Writes a page of tasks.
-    pub fn write_list(self, out: &mut Vec<u8>, page: &Page<'_>) {
+    pub fn write_list(self, out: &mut Vec<u8>, page: &TaskListPage<'_>) {
         json::object(out, |list| {
             list.array("tasks", page.tasks, |out, task| task::write_listed(out, self, task, page.view));
             list.value("nextPageToken", page.next.unwrap_or_default());
@@ -172,7 +172,7 @@ impl Dialect {
 
     /// Writes a webhook, without its secrets.
     pub fn write_webhook(self, out: &mut Vec<u8>, task: &str, config: &WebhookConfig) {
-        webhook::write(out, self, task, config, webhook::Secrets::Kept);
+        webhook::write(out, self, task, config, webhook::SecretVisibility::Kept);
     }
 
     /// Writes a page of webhooks, without their secrets.
@@ -205,7 +205,7 @@ impl Dialect {
     pub fn push_body(self, out: &mut Vec<u8>, task: &Task, seq: u64, entry: &Entry) -> Option<&'static str> {
         if self == Self::V1 {
             let id = task.origin.public_id();
-            let ids = Ids { task: &id, context: &task.origin.context };
+            let ids = TaskIds { task: &id, context: &task.origin.context };
             return event::write(out, self, ids, seq, entry).map(|_| "application/a2a+json");
         }
         if !event::ends_turn(entry.event()) {
@@ -219,18 +219,18 @@ impl Dialect {
 
     /// Writes the params of a request and gives its method. `None`: the dialect has no such method, and
     /// nothing was written.
-    pub fn write_call(self, out: &mut Vec<u8>, call: &Call) -> Option<&'static str> {
+    pub fn write_call(self, out: &mut Vec<u8>, call: &A2aCall) -> Option<&'static str> {
         request::write(out, self, call)
     }
 
     /// Reads a task: the result of get and cancel, and what older webhooks are sent.
-    pub fn read_task(self, json: &RawValue) -> Result<TaskView, Malformed> {
+    pub fn read_task(self, json: &RawValue) -> Result<TaskView, MalformedInput> {
         let task: task::TaskIn<'_> = input::parse("result", json.get())?;
-        task.read(self, input::Path::Root("result"))
+        task.read(self, input::JsonPath::Root("result"))
     }
 
     /// Reads the result of a send: a task, or a message where the agent made no task.
-    pub fn read_sent(self, json: &RawValue) -> Result<StreamEvent, Malformed> {
+    pub fn read_sent(self, json: &RawValue) -> Result<StreamEvent, MalformedInput> {
         if self == Self::V0_1 {
             return self.read_task(json).map(|task| StreamEvent::Task(Box::new(task)));
         }
@@ -238,22 +238,22 @@ impl Dialect {
     }
 
     /// Reads an item of a stream, and what 1.0 webhooks are sent.
-    pub fn read_event(self, json: &RawValue) -> Result<StreamEvent, Malformed> {
+    pub fn read_event(self, json: &RawValue) -> Result<StreamEvent, MalformedInput> {
         stream::read(self, json.get())
     }
 
     /// Reads a page of tasks.
-    pub fn read_list(self, json: &RawValue) -> Result<TaskList, Malformed> {
-        input::parse::<task::ListIn<'_>>("result", json.get())?.read(self, input::Path::Root("result"))
+    pub fn read_list(self, json: &RawValue) -> Result<TaskList, MalformedInput> {
+        input::parse::<task::TaskListIn<'_>>("result", json.get())?.read(self, input::JsonPath::Root("result"))
     }
 
     /// Reads a webhook with the id of its task.
-    pub fn read_webhook(self, json: &RawValue) -> Result<(String, WebhookConfig), Malformed> {
-        input::parse::<webhook::WebhookIn>("result", json.get())?.read(self, input::Path::Root("result"))
+    pub fn read_webhook(self, json: &RawValue) -> Result<(String, WebhookConfig), MalformedInput> {
+        input::parse::<webhook::WebhookIn>("result", json.get())?.read(self, input::JsonPath::Root("result"))
     }
 
     /// Reads a page of webhooks, with where the next one begins.
-    pub fn read_webhooks(self, json: &RawValue) -> Result<(Vec<WebhookConfig>, Option<String>), Malformed> {
+    pub fn read_webhooks(self, json: &RawValue) -> Result<(Vec<WebhookConfig>, Option<String>), MalformedInput> {
         webhook::read_page(self, json.get())
     }
 }

@@ -8,9 +8,9 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::Serialize;
 
 /// Writes an object whose members the closure adds.
-pub fn object(out: &mut Vec<u8>, members: impl FnOnce(&mut Object<'_>)) {
+pub fn object(out: &mut Vec<u8>, members: impl FnOnce(&mut JsonObject<'_>)) {
     out.push(b'{');
-    let mut object = Object { out, empty: true };
+    let mut object = JsonObject { out, empty: true };
     members(&mut object);
     object.out.push(b'}');
 }
@@ -49,12 +49,12 @@ pub fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// An object that is being written.
-pub struct Object<'o> {
+pub struct JsonObject<'o> {
     out: &'o mut Vec<u8>,
     empty: bool,
 }
 
-impl Object<'_> {
+impl JsonObject<'_> {
     /// Begins a member; its value is to be written into what is returned. The key needs no escapes.
     pub fn key(&mut self, key: &'static str) -> &mut Vec<u8> {
         if !self.empty {
@@ -87,7 +87,7 @@ impl Object<'_> {
     }
 
     /// A member that is an object, whose members the closure adds.
-    pub fn object(&mut self, key: &'static str, members: impl FnOnce(&mut Object<'_>)) {
+    pub fn object(&mut self, key: &'static str, members: impl FnOnce(&mut JsonObject<'_>)) {
         object(self.key(key), members);
     }
 

@@ -7,12 +7,12 @@ mod message;
 mod request;
 mod response;
 
-pub use message::{Message, Messages, parse_messages};
-pub use request::{Id, Request, RequestError, RequestErrorKind, parse};
-pub use response::{ErrorObject, Response, ResponseError, parse_response};
+pub use message::{RpcMessage, RpcMessages, parse_messages};
+pub use request::{RpcId, RpcRequest, RpcRequestError, RpcRequestErrorKind, parse_request};
+pub use response::{RpcErrorObject, RpcResponse, RpcResponseError, parse_response};
 use serde_json::Value;
 
-use crate::json::{self, Object};
+use crate::json::{self, JsonObject};
 
 /// The code of a body that is not JSON.
 pub const PARSE_ERROR: i32 = -32700;
@@ -26,12 +26,12 @@ pub const INVALID_PARAMS: i32 = -32602;
 pub const INTERNAL_ERROR: i32 = -32603;
 
 /// Writes a response that carries what the closure writes.
-pub fn write_result(out: &mut Vec<u8>, id: &Id, result: impl FnOnce(&mut Vec<u8>)) {
+pub fn write_result(out: &mut Vec<u8>, id: &RpcId, result: impl FnOnce(&mut Vec<u8>)) {
     envelope(out, Some(id), |response| result(response.key("result")));
 }
 
 /// Writes an error response. Without an id it is `null`, as where the request could not be read.
-pub fn write_error(out: &mut Vec<u8>, id: Option<&Id>, code: i32, message: &str, data: Option<&Value>) {
+pub fn write_error(out: &mut Vec<u8>, id: Option<&RpcId>, code: i32, message: &str, data: Option<&Value>) {
     envelope(out, id, |response| {
         response.object("error", |error| {
             error.value("code", &code);
@@ -42,7 +42,7 @@ pub fn write_error(out: &mut Vec<u8>, id: Option<&Id>, code: i32, message: &str,
 }
 
 /// Writes a request, as a client sends it.
-pub fn write_request(out: &mut Vec<u8>, id: &Id, method: &str, params: impl FnOnce(&mut Vec<u8>)) {
+pub fn write_request(out: &mut Vec<u8>, id: &RpcId, method: &str, params: impl FnOnce(&mut Vec<u8>)) {
     envelope(out, Some(id), |request| {
         request.value("method", method);
         params(request.key("params"));
@@ -58,10 +58,10 @@ pub fn write_notification(out: &mut Vec<u8>, method: &str, params: impl FnOnce(&
     });
 }
 
-fn envelope(out: &mut Vec<u8>, id: Option<&Id>, members: impl FnOnce(&mut Object<'_>)) {
+fn envelope(out: &mut Vec<u8>, id: Option<&RpcId>, members: impl FnOnce(&mut JsonObject<'_>)) {
     json::object(out, |envelope| {
         envelope.value("jsonrpc", "2.0");
-        envelope.key("id").extend_from_slice(id.map_or("null", Id::as_json).as_bytes());
+        envelope.key("id").extend_from_slice(id.map_or("null", RpcId::as_json).as_bytes());
         members(envelope);
     });
 }

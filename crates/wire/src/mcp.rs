@@ -4,34 +4,34 @@
 //! tool or a question looks like differs in a few members only, so each is written once and asks the
 //! revision where it matters.
 
-mod client;
+mod capabilities;
 mod content;
-mod events;
+mod task_event;
 mod fault;
 mod header;
 mod meta;
-mod notice;
-mod offer;
+mod notification;
+mod listing;
 mod params;
 mod question;
 mod result;
 mod task;
 mod version;
 
-pub use client::{Capabilities, TASKS};
-pub use events::{EVENT_NOTIFICATION, EVENTS, EventOf, write_task_event};
+pub use capabilities::{ClientCapabilities, TASKS};
+pub use task_event::{EVENT_NOTIFICATION, EVENTS, TaskEventRequest, write_task_event};
 pub use fault::{
-    FORBIDDEN, Fault, HEADER_MISMATCH, MISSING_CAPABILITY, RESOURCE_NOT_FOUND, TOO_FAST, UNAUTHENTICATED,
+    FORBIDDEN, McpFault, HEADER_MISMATCH, MISSING_CAPABILITY, RESOURCE_NOT_FOUND, TOO_FAST, UNAUTHENTICATED,
     UNSUPPORTED_VERSION, URL_REQUIRED,
 };
-pub use header::{decode_value, mirrored, same_value, value_at};
-pub use meta::{IDEMPOTENCY_KEY, Meta, Token, level_of, meta_of};
-pub use notice::{text_of_parts, write_log, write_notice, write_progress, write_updated};
-pub use offer::{Implementation, write_prompt, write_resource, write_template, write_tool, write_tool_of};
+pub use header::{decode_value, mirrored_arguments, same_value, value_at};
+pub use meta::{IDEMPOTENCY_KEY, RequestMeta, ProgressToken, parse_level, read_meta};
+pub use notification::{text_of_parts, write_log, write_bare_notification, write_progress, write_resource_updated};
+pub use listing::{Implementation, write_prompt, write_resource, write_template, write_tool, write_agent_as_tool};
 pub use params::{
-    Call, Complete, CompleteRef, Get, Initialize, Listen, Page, Read, Subscribe, TaskParams, Update, read,
+    ToolCallParams, CompleteParams, CompletionReference, GetPromptParams, InitializeParams, ListenParams, ListParams, ReadResourceParams, SubscribeParams, TaskWishParams, UpdateTaskParams, read_params,
 };
-pub use question::{Asked, NOTE, QUESTION, answer_in_error, answer_in_result, write_inquiry, write_question};
-pub use result::{Output, output_of, write_contents, write_output, write_prompt_output};
-pub use task::{Status, TaskView, status_of, write_new_task, write_related, write_task};
-pub use version::Version;
+pub use question::{McpQuestion, NOTE, QUESTION, answer_in_error, answer_in_result, write_inquiry, write_question};
+pub use result::{CallOutput, output_of, write_contents, write_output, write_prompt_output};
+pub use task::{McpTaskStatus, McpTaskView, status_of, write_new_task, write_related, write_task};
+pub use version::McpVersion;

@@ -2,7 +2,7 @@
 
 mod parser;
 
-pub use parser::{Overflow, Parser, ServerEvent};
+pub use parser::{SseOverflow, SseParser, ServerEvent};
 
 use std::{fmt::Display, io::Write as _};
 
@@ -10,12 +10,12 @@ use std::{fmt::Display, io::Write as _};
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// Writes one event whose id is a number: the id, where there is one, then what the closure writes as its data.
-pub fn frame(out: &mut Vec<u8>, id: Option<u64>, data: impl FnOnce(&mut Vec<u8>)) {
-    event(out, id.as_ref().map(|id| id as &dyn Display), data);
+pub fn write_numbered_event(out: &mut Vec<u8>, id: Option<u64>, data: impl FnOnce(&mut Vec<u8>)) {
+    write_event(out, id.as_ref().map(|id| id as &dyn Display), data);
 }
 
 /// Writes one event: the id, where there is one, then what the closure writes as its data.
-pub fn event(out: &mut Vec<u8>, id: Option<&dyn Display>, data: impl FnOnce(&mut Vec<u8>)) {
+pub fn write_event(out: &mut Vec<u8>, id: Option<&dyn Display>, data: impl FnOnce(&mut Vec<u8>)) {
     if let Some(id) = id {
         // A Vec takes everything.
         let _ = writeln!(out, "id: {id}");

@@ -27,7 +27,7 @@ use nuncio_client::{
     peer::{Offer, Peer, Protocol},
 };
 use nuncio_engine::{Agent, AgentError, Outcome, Probe, Profile, TaskContext};
-use nuncio_wire::{a2a::Dialect, mcp::Version};
+use nuncio_wire::{a2a::Dialect, mcp::McpVersion};
 use parking_lot::RwLock;
 
 use super::{
@@ -120,10 +120,10 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
     let place = own.place().map_err(|why| spec.wrong("command", why))?;
     let version = match own.revision.as_deref() {
         None => None,
-        Some(revision) => match Version::parse(revision) {
+        Some(revision) => match McpVersion::parse(revision) {
             Some(version) => Some(version),
             None => {
-                let known: Vec<_> = Version::ALL.iter().map(|version| version.name()).collect();
+                let known: Vec<_> = McpVersion::ALL.iter().map(|version| version.name()).collect();
                 let why = format!("expected one of {}, not {revision:?}", known.join(", "));
                 return Err(spec.wrong("revision", why));
             }

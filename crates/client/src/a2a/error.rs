@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nuncio_wire::jsonrpc::ErrorObject;
+use nuncio_wire::jsonrpc::RpcErrorObject;
 
 /// What went wrong between this client and an agent.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -67,7 +67,7 @@ pub enum ClientError {
     },
     /// The agent's own error.
     #[error("{}", .0.message)]
-    Rpc(ErrorObject),
+    Rpc(RpcErrorObject),
     /// What came does not have the shape that the protocol defines.
     #[error("the agent's answer is malformed: {0}")]
     Malformed(String),

@@ -10,7 +10,7 @@ use std::{collections::VecDeque, time::Duration};
 use nuncio_engine::task::State;
 use nuncio_wire::{
     a2a::StreamEvent,
-    sse::{Parser, ServerEvent},
+    sse::{SseParser, ServerEvent},
 };
 
 use super::{A2aClient, ClientError, Received, http::Opened};
@@ -50,12 +50,12 @@ pub struct Events {
 
 struct Source {
     response: reqwest::Response,
-    parser: Parser,
+    parser: SseParser,
 }
 
 impl Source {
     fn new(opened: Opened) -> Self {
-        Self { response: opened.response, parser: Parser::new(opened.max_event) }
+        Self { response: opened.response, parser: SseParser::new(opened.max_event) }
     }
 }
 
@@ -167,7 +167,7 @@ impl Events {
         };
         tokio::time::sleep((FIRST_WAIT * 2_u32.pow(self.tries.min(8))).min(LONGEST_WAIT)).await;
         self.tries += 1;
-        let call = nuncio_wire::a2a::Call::Subscribe { task: task.clone() };
+        let call = nuncio_wire::a2a::A2aCall::Subscribe { task: task.clone() };
         match self.client.open(&call, self.cursor.as_deref()).await {
             Ok(opened) => self.source = Some(Source::new(opened)),
             // Servers without cursors refuse to stream a task that has ended.

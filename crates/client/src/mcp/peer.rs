@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::Level;
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use serde_json::{Value, json};
 
 pub use self::options::{Declared, LogLevel, McpOptions};
@@ -58,7 +58,7 @@ impl McpPeer {
     }
 
     /// The revision that is spoken, once the server was greeted.
-    pub async fn version(&self) -> Result<Version, PeerError> {
+    pub async fn version(&self) -> Result<McpVersion, PeerError> {
         Ok(self.shared.connection().await?.version)
     }
 

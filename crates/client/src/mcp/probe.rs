@@ -112,7 +112,7 @@ fn result_of(answer: &Answer) -> Result<Value, ProbeError> {
         answer.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let response: Option<Value> = if kind.starts_with("text/event-stream") {
         let events =
-            sse::Parser::new(MAX_EVENT).feed(&answer.body).map_err(|error| wrong(error.to_string()))?;
+            sse::SseParser::new(MAX_EVENT).feed(&answer.body).map_err(|error| wrong(error.to_string()))?;
         let mut messages = events.iter().filter_map(|event| serde_json::from_str::<Value>(&event.data).ok());
         messages.find(|message| message.get("result").is_some() || message.get("error").is_some())
     } else {

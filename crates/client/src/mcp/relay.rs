@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use nuncio_wire::{
-    jsonrpc::{self, INTERNAL_ERROR, Id},
+    jsonrpc::{self, INTERNAL_ERROR, RpcId},
     sse,
 };
 use parking_lot::Mutex;
@@ -79,7 +79,7 @@ struct Wire {
     session: Mutex<Session>,
     mirrors: Mutex<Mirrors>,
     /// Requests that stand for themselves, and are cancelled by letting go of them.
-    open: Mutex<HashMap<Id, AbortHandle>>,
+    open: Mutex<HashMap<RpcId, AbortHandle>>,
     out: mpsc::Sender<Vec<u8>>,
 }
 
@@ -191,7 +191,7 @@ impl Wire {
         }
     }
 
-    async fn exchange(&self, line: &Line, open: &mut Vec<Id>) -> Result<(), String> {
+    async fn exchange(&self, line: &Line, open: &mut Vec<RpcId>) -> Result<(), String> {
         let mut answered = self.send(line).await?;
         if answered.status() == StatusCode::NOT_FOUND && line.headers().is_none() && self.begin_again().await
         {
@@ -254,10 +254,10 @@ impl Wire {
     }
 
     /// Reads a stream until all requests are answered. One that is cut is taken up again.
-    async fn follow(&self, mut answered: reqwest::Response, open: &mut Vec<Id>) -> Result<(), String> {
+    async fn follow(&self, mut answered: reqwest::Response, open: &mut Vec<RpcId>) -> Result<(), String> {
         let mut last: Option<String> = None;
         while !open.is_empty() {
-            let mut parser = sse::Parser::new(MAX_MESSAGE);
+            let mut parser = sse::SseParser::new(MAX_MESSAGE);
             let mut pieces = answered.bytes_stream();
             while let Some(Ok(piece)) = pieces.next().await {
                 for event in parser.feed(&piece).map_err(|error| error.to_string())? {
@@ -308,7 +308,7 @@ impl Wire {
                 let request = at.with(self.client.get(&at.url)).header(header::ACCEPT, "text/event-stream");
                 match self.addressed(request).send().await {
                     Ok(answered) if answered.status().is_success() => {
-                        let mut parser = sse::Parser::new(MAX_MESSAGE);
+                        let mut parser = sse::SseParser::new(MAX_MESSAGE);
                         let mut pieces = answered.bytes_stream();
                         while let Some(Ok(piece)) = pieces.next().await {
                             let Ok(events) = parser.feed(&piece) else { break };
@@ -327,7 +327,7 @@ impl Wire {
 
     /// Passes on what the server says, and takes the requests off that are answered with it. False: it answers
     /// none of them, and is not passed on where some wait.
-    async fn tell(&self, body: &[u8], open: &mut Vec<Id>) -> bool {
+    async fn tell(&self, body: &[u8], open: &mut Vec<RpcId>) -> bool {
         let told = envelope::answers_in(body);
         let waited = !open.is_empty();
         open.retain(|id| !told.contains(id));
@@ -349,7 +349,7 @@ impl Wire {
         true
     }
 
-    async fn fail(&self, id: &Id, why: &str) {
+    async fn fail(&self, id: &RpcId, why: &str) {
         let mut out = Vec::new();
         jsonrpc::write_error(&mut out, Some(id), INTERNAL_ERROR, why, None);
         let _ = self.out.send(out).await;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use http::HeaderValue;
-use nuncio_wire::mcp::{TASKS, Version};
+use nuncio_wire::mcp::{TASKS, McpVersion};
 use reqwest::{Client, redirect, retry};
 use serde_json::{Map, Value, json};
 
@@ -197,7 +197,7 @@ impl ToolClient {
         seen: &mut dyn FnMut(Progress),
     ) -> Result<Value, ToolError> {
         let meta = &mut params["_meta"];
-        meta["io.modelcontextprotocol/protocolVersion"] = Version::V2026_07_28.name().into();
+        meta["io.modelcontextprotocol/protocolVersion"] = McpVersion::V2026_07_28.name().into();
         meta["io.modelcontextprotocol/clientCapabilities"] = capabilities.clone();
         meta["io.modelcontextprotocol/clientInfo"] =
             json!({ "name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION") });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, header};
 use nuncio_engine::clock::{Clock as _, SystemClock};
-use nuncio_wire::sse::Parser;
+use nuncio_wire::sse::SseParser;
 
 use super::{
     Model, ModelError, Provider, anthropic, collect::Collector, gemini, ollama, openai, retry, talk::Said,
@@ -125,7 +125,7 @@ fn origin(model: &Model) -> String {
 /// How an answer is cut into pieces.
 enum Framing {
     /// Server-sent events.
-    Events(Parser),
+    Events(SseParser),
     /// A JSON object a line.
     Lines(Vec<u8>),
     /// Not at all.
@@ -150,7 +150,7 @@ impl Stream {
         let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or("something unnamed");
         let framing = match provider {
             Provider::Ollama => Framing::Lines(vec![]),
-            _ if content_type.starts_with("text/event-stream") => Framing::Events(Parser::new(max)),
+            _ if content_type.starts_with("text/event-stream") => Framing::Events(SseParser::new(max)),
             Provider::OpenAi => Framing::Whole(vec![]),
             Provider::Anthropic | Provider::Gemini => {
                 return Err(ModelError::Answer(format!("expected a stream of events, not {content_type}")));

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use nuncio_wire::{a2a::Dialect, mcp::Version};
+use nuncio_wire::{a2a::Dialect, mcp::McpVersion};
 use url::Url;
 
 use super::{Peer, PeerError, Place, Protocol};
@@ -82,7 +82,7 @@ fn a2a(url: &Url, options: &Connect) -> Arc<dyn Peer> {
 fn mcp(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
     let version = match options.revision.as_deref() {
         None => None,
-        Some(revision) => Some(Version::parse(revision).ok_or_else(|| {
+        Some(revision) => Some(McpVersion::parse(revision).ok_or_else(|| {
             PeerError::Unsupported(format!("MCP has no revision {revision:?} that is known here"))
         })?),
     };

@@ -11,7 +11,7 @@ use nuncio_client::a2a::{
     A2aClient, CardReference, ClientError, Credentials, HttpOptions, Preference, fetch_card,
 };
 use nuncio_engine::content::{Message, Role};
-use nuncio_wire::a2a::{Send, StreamEvent};
+use nuncio_wire::a2a::{SendMessage, StreamEvent};
 use serde_json::{Value, json};
 
 /// A request as far as these tests look at it.
@@ -22,7 +22,7 @@ struct Asked {
 }
 
 /// Answers each connection once: with what `reply` writes, then with its end.
-fn serve(reply: impl Fn(&Asked, &str) -> Vec<u8> + std::marker::Send + Sync + 'static) -> String {
+fn serve(reply: impl Fn(&Asked, &str) -> Vec<u8> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let base = url.clone();
@@ -99,8 +99,8 @@ async fn connect(url: &str, resumes: u32) -> A2aClient {
     A2aClient::new(&card.value, &Preference::default(), &Credentials::default(), &options).unwrap()
 }
 
-fn hello() -> Send {
-    Send::new(Message::text("m", Role::User, "hello"))
+fn hello() -> SendMessage {
+    SendMessage::new(Message::text("m", Role::User, "hello"))
 }
 
 /// The cursors of a whole stream, and how it ended.

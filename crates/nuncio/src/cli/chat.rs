@@ -36,7 +36,7 @@ use nuncio_client::{
     model::{Model, ModelOptions},
 };
 use nuncio_engine::Level;
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
@@ -274,7 +274,7 @@ fn levels() -> impl Iterator<Item = &'static str> {
 }
 
 fn revision(text: &str) -> Result<String, String> {
-    let names: Vec<&str> = Version::ALL.iter().map(|version| version.name()).collect();
+    let names: Vec<&str> = McpVersion::ALL.iter().map(|version| version.name()).collect();
     match names.contains(&text) {
         true => Ok(text.to_owned()),
         false => Err(format!("MCP has the revisions {}", names.join(", "))),

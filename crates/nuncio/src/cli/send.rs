@@ -10,7 +10,7 @@ use nuncio_engine::{
     content::{Message, Metadata, Role},
     webhook::WebhookConfig,
 };
-use nuncio_wire::a2a::{Dialect, Send, StreamEvent, TaskView};
+use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent, TaskView};
 use serde_json::value::RawValue;
 use url::Url;
 
@@ -63,7 +63,7 @@ pub(crate) struct Flags {
 
 pub(crate) async fn run(flags: Flags) -> Result<(), CliError> {
     let message = Message::of(uuid::Uuid::now_v7().to_string(), Role::User, flags.parts.read()?);
-    let mut send = Send::new(message);
+    let mut send = SendMessage::new(message);
     send.blocking = false;
     send.task_id = flags.task_id;
     send.context_id = flags.context_id;
@@ -86,7 +86,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), CliError> {
     connection.bounded(deliver(&connection, send, flags.no_wait)).await
 }
 
-async fn deliver(connection: &Connection, send: Send, no_wait: bool) -> Result<(), CliError> {
+async fn deliver(connection: &Connection, send: SendMessage, no_wait: bool) -> Result<(), CliError> {
     let client = connection.client().await?;
     if connection.output.stream {
         if client.streams() {

@@ -15,7 +15,7 @@ use std::{
 
 use nuncio_engine::{Message, Role};
 use nuncio_wire::{
-    a2a::{Call, Dialect, Send, StreamEvent},
+    a2a::{A2aCall, Dialect, SendMessage, StreamEvent},
     jsonrpc,
 };
 use rustix::process::Signal;
@@ -343,20 +343,20 @@ async fn cancel_and_answer_reach_a_runner_elsewhere() {
 async fn reach(here: &Endpoint, there: &Endpoint, what: &str, text: &str) -> Duration {
     let key = text.replace(' ', "-");
     let message = |id: &str, text: &str| Message::text(format!("{key}-{id}"), Role::User, text);
-    let call = Call::Stream(Box::new(Send::new(message("question", text))));
+    let call = A2aCall::Stream(Box::new(SendMessage::new(message("question", text))));
     let begun = Frames::of(here.open(Dialect::V1, &key, &call, &[]).await.unwrap()).await.unwrap();
     let task = task_of(begun).await;
     let reader = Reader { dialect: Dialect::V1, task: task.clone(), id: key.clone() };
     let mut stream = here.subscribe(&reader, 0).await.unwrap();
     let call = if what == "cancel" {
         until(&mut stream, "ready").await;
-        Call::Cancel { task, metadata: None }
+        A2aCall::Cancel { task, metadata: None }
     } else {
         until(&mut stream, "Which word?").await;
-        let mut answer = Send::new(message("answer", "this"));
+        let mut answer = SendMessage::new(message("answer", "this"));
         answer.task_id = Some(task);
         answer.blocking = false;
-        Call::Send(Box::new(answer))
+        A2aCall::Send(Box::new(answer))
     };
     let said_at = Instant::now();
     let (heard, said) =

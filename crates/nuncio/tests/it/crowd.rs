@@ -19,7 +19,7 @@ use std::{
 
 use nuncio_engine::{Message, Role, task::State};
 use nuncio_wire::{
-    a2a::{Call, Dialect, List, Send, StreamEvent, TaskView},
+    a2a::{A2aCall, Dialect, ListTasks, SendMessage, StreamEvent, TaskView},
     jsonrpc,
 };
 use tokio::{
@@ -300,9 +300,9 @@ impl Crowd {
     /// Every task that the server has.
     async fn listed(&self) -> BTreeSet<String> {
         let mut tasks = BTreeSet::new();
-        let mut list = List { page_size: 7, ..List::default() };
+        let mut list = ListTasks { page_size: 7, ..ListTasks::default() };
         loop {
-            let call = Call::List(list.clone());
+            let call = A2aCall::List(list.clone());
             let answer = self.nodes[0].ask(Dialect::V1, "list", &call, &[]).await.unwrap();
             let result = jsonrpc::parse_response(&answer).unwrap().outcome.unwrap();
             let page = Dialect::V1.read_list(result).unwrap();
@@ -320,11 +320,11 @@ impl Crowd {
 }
 
 /// The send of a task of `ledger`.
-fn send_call(dialect: Dialect, key: &str) -> Call {
-    let mut send = Send::new(Message::text(format!("message-{key}"), Role::User, key));
+fn send_call(dialect: Dialect, key: &str) -> A2aCall {
+    let mut send = SendMessage::new(Message::text(format!("message-{key}"), Role::User, key));
     send.blocking = false;
     send.client_task_id = (dialect == Dialect::V0_1).then(|| key.to_owned());
-    Call::Send(Box::new(send))
+    A2aCall::Send(Box::new(send))
 }
 
 /// What there was, for the line that sums a run up.
@@ -395,7 +395,7 @@ impl Story {
     }
 
     async fn task(&self, endpoint: &Endpoint) -> TaskView {
-        let call = Call::Get { task: self.reader.task.clone(), history_length: None };
+        let call = A2aCall::Get { task: self.reader.task.clone(), history_length: None };
         let answer = endpoint.ask(Dialect::V1, "get", &call, &[]).await.unwrap();
         let result = jsonrpc::parse_response(&answer).unwrap().outcome.unwrap();
         Dialect::V1.read_task(result).unwrap()

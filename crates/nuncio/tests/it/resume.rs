@@ -9,9 +9,9 @@ use std::{path::PathBuf, sync::Arc};
 
 use nuncio_engine::{Message, Role};
 use nuncio_wire::{
-    a2a::{Call, Dialect, Send, StreamEvent},
+    a2a::{A2aCall, Dialect, SendMessage, StreamEvent},
     jsonrpc,
-    sse::Parser,
+    sse::SseParser,
 };
 use tokio::{sync::watch, task::JoinSet};
 
@@ -267,9 +267,9 @@ impl Reading {
     /// The streaming send, the same for everybody.
     async fn send(&self) -> Result<Frames, Cut> {
         let name = &self.name;
-        let mut send = Send::new(Message::text(format!("message-{name}"), Role::User, name));
+        let mut send = SendMessage::new(Message::text(format!("message-{name}"), Role::User, name));
         send.client_task_id = (self.dialect == Dialect::V0_1).then(|| name.clone());
-        let (call, headers) = (Call::Stream(Box::new(send)), [("Idempotency-Key", name.as_str())]);
+        let (call, headers) = (A2aCall::Stream(Box::new(send)), [("Idempotency-Key", name.as_str())]);
         Frames::of(self.begin.open(self.dialect, name, &call, &headers).await?).await
     }
 }
@@ -293,9 +293,9 @@ async fn a_cursor_that_does_not_exist_is_an_error() {
     let endpoint = Endpoint::new(server.url(), "echo", watch::channel(server.pid()).1);
     for dialect in Dialect::ALL {
         let name = dialect.version();
-        let mut send = Send::new(Message::text(format!("message-{name}"), Role::User, name));
+        let mut send = SendMessage::new(Message::text(format!("message-{name}"), Role::User, name));
         send.client_task_id = (dialect == Dialect::V0_1).then(|| name.to_owned());
-        let sent = endpoint.open(dialect, name, &Call::Stream(Box::new(send)), &[]).await.unwrap();
+        let sent = endpoint.open(dialect, name, &A2aCall::Stream(Box::new(send)), &[]).await.unwrap();
         let frames = Frames::of(sent).await.unwrap().rest().await.unwrap();
         let last = frames.last().unwrap().id;
         let reader = reader(dialect, name, &frames);
@@ -316,12 +316,12 @@ async fn a_cursor_that_does_not_exist_is_an_error() {
             ("18446744073709551616", no_id("18446744073709551616")),
             ("\u{e9}", no_id("\u{e9}")),
         ] {
-            let call = Call::Subscribe { task: reader.task.clone() };
+            let call = A2aCall::Subscribe { task: reader.task.clone() };
             let headers = [("Last-Event-ID", cursor)];
             let answer = endpoint.ask(dialect, "again", &call, &headers).await.unwrap();
             // A client of 0.3 reads an error from an event, and not from a body.
             let answer = match dialect {
-                Dialect::V0_3 => Parser::new(1 << 16).feed(&answer).unwrap()[0].data.clone().into(),
+                Dialect::V0_3 => SseParser::new(1 << 16).feed(&answer).unwrap()[0].data.clone().into(),
                 _ => answer,
             };
             let error = jsonrpc::parse_response(&answer).unwrap().outcome.unwrap_err();

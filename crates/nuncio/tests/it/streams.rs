@@ -5,7 +5,7 @@
 use std::{future::Future, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use nuncio_wire::a2a::{Call, Dialect};
+use nuncio_wire::a2a::{A2aCall, Dialect};
 use tokio::sync::watch;
 
 use crate::{http, server_process::ServerProcess};
@@ -62,7 +62,7 @@ impl Endpoint {
         &self,
         dialect: Dialect,
         id: &str,
-        call: &Call,
+        call: &A2aCall,
         headers: &[(&str, &str)],
     ) -> Result<reqwest::Response, Cut> {
         let mut params = vec![];
@@ -99,7 +99,7 @@ impl Endpoint {
         &self,
         dialect: Dialect,
         id: &str,
-        call: &Call,
+        call: &A2aCall,
         headers: &[(&str, &str)],
     ) -> Result<Bytes, Cut> {
         let response = self.open(dialect, id, call, headers).await?;
@@ -108,7 +108,7 @@ impl Endpoint {
 
     /// The frames of a task after that of the given id. 0: all of them.
     pub(crate) async fn subscribe(&self, reader: &Reader, after: u64) -> Result<Frames, Cut> {
-        let call = Call::Subscribe { task: reader.task.clone() };
+        let call = A2aCall::Subscribe { task: reader.task.clone() };
         let after = after.to_string();
         let headers = [("Last-Event-ID", after.as_str())];
         Frames::of(self.open(reader.dialect, &reader.id, &call, &headers).await?).await

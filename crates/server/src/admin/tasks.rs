@@ -14,7 +14,7 @@ use nuncio_engine::{
     task::State as TaskState,
 };
 use nuncio_wire::{
-    a2a::{Dialect, View},
+    a2a::{Dialect, TaskDetail},
     timestamp,
 };
 use serde::Deserialize;
@@ -146,7 +146,7 @@ pub(super) fn summary(task: &AdminTask) -> Value {
 /// The same, with the task as A2A 1.0 has it.
 pub(super) fn whole(about: &AdminTask, task: &Task) -> Value {
     let mut out = Vec::with_capacity(1024);
-    Dialect::V1.write_task(&mut out, task, View { history_length: None, artifacts: true });
+    Dialect::V1.write_task(&mut out, task, TaskDetail { history_length: None, artifacts: true });
     let mut shown = summary(about);
     // What this server has written is JSON.
     shown["task"] = serde_json::from_slice(&out).unwrap_or_default();

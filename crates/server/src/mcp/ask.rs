@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use nuncio_engine::{Answer, Error, Nudge, TaskId};
 use nuncio_wire::{
-    jsonrpc::{Id, Response},
-    mcp::{Fault, answer_in_error, answer_in_result},
+    jsonrpc::{RpcId, RpcResponse},
+    mcp::{McpFault, answer_in_error, answer_in_result},
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
@@ -23,8 +23,8 @@ const MAX_ASKS: u32 = 3;
 const MAX_WRONG: usize = 10_000;
 
 /// The id of a request that puts a question.
-pub(super) fn question_id(task: TaskId, question: &str, nonce: u64) -> Id {
-    Id::string(&format!("q:{task}:{nonce:x}:{question}"))
+pub(super) fn question_id(task: TaskId, question: &str, nonce: u64) -> RpcId {
+    RpcId::string(&format!("q:{task}:{nonce:x}:{question}"))
 }
 
 /// The task and the question that an id names.
@@ -47,11 +47,11 @@ pub(super) struct Waiting {
 impl Waiting {
     /// A request of that name for that session, and where its answer will come. The name is new: a session
     /// outlives the process, and an old answer must not meet a new question.
-    pub(super) fn ask(&self, session: &str, name: Uuid) -> (Id, Asked<'_>) {
+    pub(super) fn ask(&self, session: &str, name: Uuid) -> (RpcId, Asked<'_>) {
         let key = format!("h:{}", name.simple());
         let (tell, told) = oneshot::channel();
         self.lock().insert(key.clone(), (session.to_owned(), tell));
-        (Id::string(&key), Asked { waiting: self, key, told })
+        (RpcId::string(&key), Asked { waiting: self, key, told })
     }
 
     /// Gives an answer to whoever waits for it; false when nobody does.
@@ -120,15 +120,15 @@ impl Wrong {
 impl Mcp {
     /// Takes what a client answered to a request of ours. What answers nothing is let pass: a question may
     /// have been answered elsewhere meanwhile.
-    pub(super) async fn take_response(&self, client: &Client, response: Response<'_>) -> Result<(), Fault> {
-        let Some(id) = response.id.as_ref().and_then(Id::as_text) else { return Ok(()) };
+    pub(super) async fn take_response(&self, client: &Client, response: RpcResponse<'_>) -> Result<(), McpFault> {
+        let Some(id) = response.id.as_ref().and_then(RpcId::as_text) else { return Ok(()) };
         let answer = match &response.outcome {
             Ok(result) => {
                 let result: Value = serde_json::from_str(result.get()).unwrap_or_default();
-                answer_in_result(&result).map_err(Fault::params)
+                answer_in_result(&result).map_err(McpFault::invalid_params)
             }
             Err(error) => answer_in_error(error).ok_or_else(|| {
-                Fault::params(format!("an error is no answer: {} ({})", error.message, error.code))
+                McpFault::invalid_params(format!("an error is no answer: {} ({})", error.message, error.code))
             }),
         };
         let Some((task, question)) = read_question_id(&id) else {
@@ -137,7 +137,7 @@ impl Mcp {
             };
             return match self.waiting.answer(session.id(), &id, answer.ok()) {
                 true => Ok(()),
-                false => Err(Fault::request("nobody here waits for that answer (any more)")),
+                false => Err(McpFault::invalid_request("nobody here waits for that answer (any more)")),
             };
         };
         let (fault, is_wrong) = match answer {
@@ -148,7 +148,7 @@ impl Mcp {
                     return Ok(());
                 }
                 // Anything else is no fault of the answer: it may come again.
-                Err(error) => (Fault::from(&error), matches!(error, Error::Answer(_))),
+                Err(error) => (McpFault::from(&error), matches!(error, Error::Answer(_))),
             },
         };
         if is_wrong {
@@ -172,8 +172,8 @@ impl Mcp {
         task: &str,
         question: &str,
         answer: Answer,
-    ) -> Result<(), Fault> {
-        self.try_answer_question(client, task, question, answer).await.map_err(Fault::from)
+    ) -> Result<(), McpFault> {
+        self.try_answer_question(client, task, question, answer).await.map_err(McpFault::from)
     }
 
     async fn try_answer_question(

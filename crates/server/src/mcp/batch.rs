@@ -7,8 +7,8 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use nuncio_wire::{
-    jsonrpc::{self, Id, Message},
-    mcp::{Fault, meta_of},
+    jsonrpc::{self, RpcId, RpcMessage},
+    mcp::{McpFault, read_meta},
 };
 
 use super::{
@@ -24,14 +24,14 @@ impl Exchange<'_> {
     pub(super) async fn batch(
         &self,
         client: &Client,
-        batch: Vec<Result<Message<'_>, jsonrpc::RequestError>>,
-    ) -> Result<HttpResponse<Body>, Fault> {
+        batch: Vec<Result<RpcMessage<'_>, jsonrpc::RpcRequestError>>,
+    ) -> Result<HttpResponse<Body>, McpFault> {
         let max = self.mcp.options.max_batch;
         if batch.is_empty() || batch.len() > max {
             return Err(batch_size(batch.len(), max));
         }
-        let makes_tasks = |message: &Result<Message<'_>, jsonrpc::RequestError>| match message {
-            Ok(Message::Request(request)) => request.method == "tools/call",
+        let makes_tasks = |message: &Result<RpcMessage<'_>, jsonrpc::RpcRequestError>| match message {
+            Ok(RpcMessage::Request(request)) => request.method == "tools/call",
             _ => false,
         };
         // Before any task is made: a refusal must not leave one behind.
@@ -42,25 +42,25 @@ impl Exchange<'_> {
         let answers = join_all(batch.into_iter().map(|message| async {
             match message {
                 Err(error) => {
-                    let fault = Fault::new(error.code(), error.message);
+                    let fault = McpFault::new(error.code(), error.message);
                     Some(Answered::Now(Response::fault(error.id.as_ref(), fault)))
                 }
-                Ok(Message::Response(response)) => {
+                Ok(RpcMessage::Response(response)) => {
                     if let Err(fault) = self.mcp.take_response(client, response).await {
                         // There is no answer to an answer.
                         tracing::info!(why = fault.message, "an answer of a client was not taken");
                     }
                     None
                 }
-                Ok(Message::Request(request)) => {
+                Ok(RpcMessage::Request(request)) => {
                     let Some(id) = request.id else {
                         self.mcp.notified(client, &request.method, request.params);
                         return None;
                     };
-                    let answered = match (&*request.method, meta_of(request.params)) {
-                        _ if id == Id::null() => Answered::Now(Response::fault(None, null_id())),
+                    let answered = match (&*request.method, read_meta(request.params)) {
+                        _ if id == RpcId::null() => Answered::Now(Response::fault(None, null_id())),
                         ("initialize", _) => {
-                            let fault = Fault::request("initialize stands alone, not in a batch");
+                            let fault = McpFault::invalid_request("initialize stands alone, not in a batch");
                             Answered::Now(Response::fault(Some(&id), fault))
                         }
                         (_, Err(fault)) => Answered::Now(Response::fault(Some(&id), fault)),
@@ -105,7 +105,7 @@ impl Exchange<'_> {
         client: &Client,
         cursors: &str,
         place: Place,
-    ) -> Result<HttpResponse<Body>, Fault> {
+    ) -> Result<HttpResponse<Body>, McpFault> {
         let max = self.mcp.options.max_batch;
         if cursors.split(',').count() > max {
             return Err(batch_size(cursors.split(',').count(), max));
@@ -119,10 +119,10 @@ impl Exchange<'_> {
 }
 
 /// Why a batch of that many messages is refused.
-pub(super) fn batch_size(count: usize, max: usize) -> Fault {
+pub(super) fn batch_size(count: usize, max: usize) -> McpFault {
     match count {
-        0 => Fault::request("a batch has at least one message"),
-        _ => Fault::request(format!("a batch has at most {max} messages (max_batch)")),
+        0 => McpFault::invalid_request("a batch has at least one message"),
+        _ => McpFault::invalid_request(format!("a batch has at most {max} messages (max_batch)")),
     }
 }
 

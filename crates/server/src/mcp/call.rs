@@ -12,8 +12,8 @@ use nuncio_engine::{
     surface::{Abilities, HandlerError, OfferedTool, ToolOutput},
 };
 use nuncio_wire::{
-    jsonrpc::{Id, METHOD_NOT_FOUND},
-    mcp::{self, Call, Capabilities, Fault, Output, Version, answer_in_result},
+    jsonrpc::{RpcId, METHOD_NOT_FOUND},
+    mcp::{self, ToolCallParams, ClientCapabilities, McpFault, CallOutput, McpVersion, answer_in_result},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -49,7 +49,7 @@ pub(super) struct Made {
 /// A call of an agent.
 struct AgentCall<'a> {
     client: &'a Client,
-    id: &'a Id,
+    id: &'a RpcId,
     agent: Arc<Registered>,
     arguments: Map<String, Value>,
     along: Along,
@@ -61,15 +61,15 @@ impl Mcp {
         self: &Arc<Self>,
         client: &Client,
         request: &Request<'_>,
-    ) -> Result<Answered, Fault> {
-        let mut call: Call = mcp::read(request.params)?;
+    ) -> Result<Answered, McpFault> {
+        let mut call: ToolCallParams = mcp::read_params(request.params)?;
         let arguments = call.arguments.take().unwrap_or_default();
         let along = Along {
             token: request.meta.progress.clone(),
             trace: request.meta.trace.clone(),
             background: request.meta.background,
             events: request.meta.events.is_some(),
-            as_task: client.version == Version::V2025_11_25 && call.task.is_some(),
+            as_task: client.version == McpVersion::V2025_11_25 && call.task.is_some(),
             idempotency_key: request.meta.idempotency_key.clone(),
         };
         let tool = self.surface().tool(&call.name);
@@ -87,14 +87,14 @@ impl Mcp {
                 return self.rejoin(client, request, &task, responses, digest).await;
             }
             if tool.is_none() {
-                return Err(Fault::params("requestState: it belongs to another request"));
+                return Err(McpFault::invalid_params("requestState: it belongs to another request"));
             }
         }
         if let Some(tool) = tool {
             return self.call_tool(client, &request.id, tool, call, arguments, along).await;
         }
         let agent = self.engine.catalog().get(&call.name).map_err(|_| {
-            Fault::params(format!("there is no tool {:?}: tools/list names those that there are", call.name))
+            McpFault::invalid_params(format!("there is no tool {:?}: tools/list names those that there are", call.name))
         })?;
         if let Some(refused) = refuse_arguments(client.version, &agent, &arguments)? {
             return Ok(self.tool_error(client, &request.id, refused));
@@ -106,23 +106,23 @@ impl Mcp {
     async fn call_tool(
         self: &Arc<Self>,
         client: &Client,
-        id: &Id,
+        id: &RpcId,
         tool: Arc<OfferedTool>,
-        call: Call,
+        call: ToolCallParams,
         arguments: Map<String, Value>,
         along: Along,
-    ) -> Result<Answered, Fault> {
+    ) -> Result<Answered, McpFault> {
         check_task_use(client, tool.profile.tasks, &along)?;
         let given = Value::Object(arguments);
         if let Some(why) = tool.input.refuse(&given) {
             let why = format!("the arguments do not fit the tool's input schema: {why}");
-            return match client.version >= Version::V2025_11_25 {
+            return match client.version >= McpVersion::V2025_11_25 {
                 true => Ok(self.tool_error(client, id, why)),
-                false => Err(Fault::params(why)),
+                false => Err(McpFault::invalid_params(why)),
             };
         }
         let Value::Object(arguments) = given else {
-            return Err(Fault::params("arguments: expected an object"));
+            return Err(McpFault::invalid_params("arguments: expected an object"));
         };
         let (handler, checked) = (Arc::clone(&tool), tool);
         self.handle(
@@ -157,25 +157,25 @@ impl Mcp {
         .await
     }
 
-    fn tool_result(&self, client: &Client, id: &Id, tool: &OfferedTool, output: &ToolOutput) -> Response {
+    fn tool_result(&self, client: &Client, id: &RpcId, tool: &OfferedTool, output: &ToolOutput) -> Response {
         if let (Some(shape), Some(value), false) = (&tool.output, &output.structured, output.is_error)
             && let Some(why) = shape.refuse(value)
         {
             tracing::error!(tool = tool.profile.name, why, "a tool's result does not fit its output schema");
-            let fault = Fault::internal("the tool's result does not fit its own output schema");
+            let fault = McpFault::internal("the tool's result does not fit its own output schema");
             return Response::fault(Some(id), fault);
         }
         let version = client.version;
         Response::result(self.result(version, id, |result| {
-            mcp::write_output(result, version, Output::Tool(output));
+            mcp::write_output(result, version, CallOutput::Tool(output));
         }))
     }
 
-    fn tool_error(&self, client: &Client, id: &Id, why: String) -> Answered {
+    fn tool_error(&self, client: &Client, id: &RpcId, why: String) -> Answered {
         let output = ToolOutput { is_error: true, ..ToolOutput::text(why) };
         let version = client.version;
         Answered::Now(Response::result(self.result(version, id, |result| {
-            mcp::write_output(result, version, Output::Tool(&output));
+            mcp::write_output(result, version, CallOutput::Tool(&output));
         })))
     }
 
@@ -183,17 +183,17 @@ impl Mcp {
     pub(super) async fn hand_over(
         self: &Arc<Self>,
         client: &Client,
-        id: &Id,
+        id: &RpcId,
         agent: &str,
         arguments: Map<String, Value>,
         along: Along,
         digest: String,
-    ) -> Result<Answered, Fault> {
+    ) -> Result<Answered, McpFault> {
         let agent = self.engine.catalog().get(agent)?;
         self.call_agent(AgentCall { client, id, agent, arguments, along, digest }).await
     }
 
-    async fn call_agent(self: &Arc<Self>, call: AgentCall<'_>) -> Result<Answered, Fault> {
+    async fn call_agent(self: &Arc<Self>, call: AgentCall<'_>) -> Result<Answered, McpFault> {
         let AgentCall { client, id, agent, .. } = &call;
         let (version, profile) = (client.version, &agent.profile);
         let takes_task = takes_task(client, profile.tasks, &call.along);
@@ -230,7 +230,7 @@ impl Mcp {
         self: &Arc<Self>,
         client: &Client,
         submit: Submit,
-    ) -> Result<(Begun, Option<CancelOnDrop>), Fault> {
+    ) -> Result<(Begun, Option<CancelOnDrop>), McpFault> {
         let (mcp, client) = (Arc::clone(self), client.clone());
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
@@ -242,7 +242,7 @@ impl Mcp {
                 (begun, Some(guard))
             }));
         });
-        Ok(told.await.map_err(|_| Fault::internal("the call broke off"))??)
+        Ok(told.await.map_err(|_| McpFault::internal("the call broke off"))??)
     }
 
     /// Waits for the result, telling the client what happens.
@@ -251,7 +251,7 @@ impl Mcp {
         call: AgentCall<'_>,
         begun: Begun,
         guard: Option<CancelOnDrop>,
-    ) -> Result<Answered, Fault> {
+    ) -> Result<Answered, McpFault> {
         let AgentCall { client, id, along: Along { token, .. }, digest, .. } = call;
         let Begun { task, entries } = begun;
         let task_id = task.origin.id;
@@ -284,7 +284,7 @@ impl Mcp {
             follower = Some(self.engine.follow(&client.caller, &task_id.to_string(), after).await?);
         }
         stream.follow(follower);
-        if resumable && client.version >= Version::V2025_11_25 {
+        if resumable && client.version >= McpVersion::V2025_11_25 {
             stream.prime(0);
         }
         Ok(Answered::Call(CallStream::Task(Box::new(stream))))
@@ -298,13 +298,13 @@ impl Mcp {
         name: &str,
         responses: std::collections::BTreeMap<String, Value>,
         digest: String,
-    ) -> Result<Answered, Fault> {
+    ) -> Result<Answered, McpFault> {
         let before = self.engine.get(&client.caller, name).await?;
         for (question, response) in &responses {
             // Answers to what is not asked are let pass.
             if before.questions.iter().any(|(_, open)| open.id == *question) {
                 let answer = answer_in_result(response)
-                    .map_err(|why| Fault::params(format!("inputResponses.{question}: {why}")))?;
+                    .map_err(|why| McpFault::invalid_params(format!("inputResponses.{question}: {why}")))?;
                 self.give_answer(client, name, question, answer).await?;
             }
         }
@@ -330,19 +330,19 @@ impl Mcp {
     }
 
     /// The answer to a call that goes on in the background.
-    fn link(&self, client: &Client, id: &Id, begun: &Begun) -> Answered {
+    fn link(&self, client: &Client, id: &RpcId, begun: &Begun) -> Answered {
         let (version, task) = (client.version, begun.task.origin.id.to_string());
         let uri = task_uri(&task);
-        let write = |result: &mut nuncio_wire::json::Object<'_>| {
-            mcp::write_output(result, version, Output::Link(&uri));
+        let write = |result: &mut nuncio_wire::json::JsonObject<'_>| {
+            mcp::write_output(result, version, CallOutput::Link(&uri));
         };
-        let meta = |meta: &mut nuncio_wire::json::Object<'_>| meta.value("nuncio/taskId", &task);
+        let meta = |meta: &mut nuncio_wire::json::JsonObject<'_>| meta.value("nuncio/taskId", &task);
         Answered::Now(Response::result(self.result_of(version, id, "complete", write, meta)))
     }
 
     /// Cancels the call of that request id, wherever it runs. Beside whatever comes next: an agent may take its
     /// time to tidy up.
-    pub(super) fn cancel_call(self: &Arc<Self>, client: &Client, id: &Id) {
+    pub(super) fn cancel_call(self: &Arc<Self>, client: &Client, id: &RpcId) {
         let Some(session) = &client.session else { return };
         session.cancelled(id);
         if session.stop_handler(id) {
@@ -439,17 +439,17 @@ fn takes_task(client: &Client, tasks: TaskUse, along: &Along) -> bool {
 }
 
 /// Whether the tool may be called in this way.
-fn check_task_use(client: &Client, tasks: TaskUse, along: &Along) -> Result<(), Fault> {
+fn check_task_use(client: &Client, tasks: TaskUse, along: &Along) -> Result<(), McpFault> {
     let takes = takes_task(client, tasks, along);
     if takes && tasks == TaskUse::Never {
-        return Err(Fault::new(METHOD_NOT_FOUND, "this tool is not called as a task: leave out params.task"));
+        return Err(McpFault::new(METHOD_NOT_FOUND, "this tool is not called as a task: leave out params.task"));
     }
     if takes || tasks != TaskUse::Required || along.background {
         return Ok(());
     }
     Err(match client.version.is_stateless() {
-        true => Fault::missing(client.version, Capabilities { tasks: true, ..Capabilities::default() }),
-        false => Fault::new(METHOD_NOT_FOUND, "this tool is only called as a task: give params.task"),
+        true => McpFault::missing_capability(client.version, ClientCapabilities { tasks: true, ..ClientCapabilities::default() }),
+        false => McpFault::new(METHOD_NOT_FOUND, "this tool is only called as a task: give params.task"),
     })
 }
 
@@ -464,10 +464,10 @@ fn message(arguments: &Map<String, Value>) -> Message {
 
 /// Why the arguments of an agent are refused: newer revisions want that told where a model can read it.
 fn refuse_arguments(
-    version: Version,
+    version: McpVersion,
     agent: &Registered,
     arguments: &Map<String, Value>,
-) -> Result<Option<String>, Fault> {
+) -> Result<Option<String>, McpFault> {
     let why = match &agent.input {
         Some(shape) => shape.refuse(&Value::Object(arguments.clone())),
         // As `tools/list` describes an agent that is spoken to.
@@ -476,5 +476,5 @@ fn refuse_arguments(
     };
     let Some(why) = why else { return Ok(None) };
     let why = format!("the arguments do not fit the tool's input schema: {why}");
-    if version >= Version::V2025_11_25 { Ok(Some(why)) } else { Err(Fault::params(why)) }
+    if version >= McpVersion::V2025_11_25 { Ok(Some(why)) } else { Err(McpFault::invalid_params(why)) }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nuncio_engine::{Caller, Level, surface::Abilities};
-use nuncio_wire::mcp::{Capabilities, Fault, Meta, Version};
+use nuncio_wire::mcp::{ClientCapabilities, McpFault, RequestMeta, McpVersion};
 use serde_json::Value;
 
 use super::session::Session;
@@ -14,9 +14,9 @@ pub(super) const DEFAULT_LEVEL: Level = Level::Info;
 /// Who asks, and in which revision.
 #[derive(Clone)]
 pub(crate) struct Client {
-    pub(super) version: Version,
+    pub(super) version: McpVersion,
     pub(super) caller: Caller,
-    pub(super) capabilities: Capabilities,
+    pub(super) capabilities: ClientCapabilities,
     /// The session; without one, every request stands for itself.
     pub(super) session: Option<Arc<Session>>,
     /// The lowest level of log lines that this very request wants. Sessions have their own.
@@ -59,7 +59,7 @@ impl Client {
 
     /// What it can be asked in a call that it waits for.
     pub(super) fn abilities(&self) -> Abilities {
-        let Capabilities { form, url, sampling, roots, .. } = self.capabilities;
+        let ClientCapabilities { form, url, sampling, roots, .. } = self.capabilities;
         Abilities { ask: form, authorize: url, sample: sampling, roots }
     }
 
@@ -70,21 +70,21 @@ impl Client {
 
     /// Who sends a request that stands for itself. The outer error is a request that is none; the inner one is
     /// told only when the headers agree.
-    pub(super) fn stateless(caller: &Caller, meta: &Meta) -> Result<Result<Self, Fault>, Fault> {
+    pub(super) fn stateless(caller: &Caller, meta: &RequestMeta) -> Result<Result<Self, McpFault>, McpFault> {
         let missing = |what: &str| {
-            Fault::params(format!("_meta: {what} is missing: MCP 2026-07-28 wants it with every request"))
-                .status(400)
+            McpFault::invalid_params(format!("_meta: {what} is missing: MCP 2026-07-28 wants it with every request"))
+                .with_status(400)
         };
         let Some(name) = &meta.version else {
             return Err(missing("io.modelcontextprotocol/protocolVersion"));
         };
-        let version = match Version::parse(name).filter(|version| version.is_stateless()) {
+        let version = match McpVersion::parse(name).filter(|version| version.is_stateless()) {
             Some(version) => version,
-            None => return Ok(Err(Fault::version(name))),
+            None => return Ok(Err(McpFault::unsupported_version(name))),
         };
         match &meta.capabilities {
             Some(Value::Object(_)) => {}
-            Some(_) => return Err(Fault::params("_meta: clientCapabilities: expected an object").status(400)),
+            Some(_) => return Err(McpFault::invalid_params("_meta: clientCapabilities: expected an object").with_status(400)),
             None => return Err(missing("io.modelcontextprotocol/clientCapabilities")),
         }
         let (caller, capabilities) = (caller.clone(), meta.capabilities(version));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use nuncio_wire::{
-    json::{self, Object},
-    jsonrpc::{self, Id},
-    mcp::{self, Fault, Meta, Version, level_of},
+    json::{self, JsonObject},
+    jsonrpc::{self, RpcId},
+    mcp::{self, McpFault, RequestMeta, McpVersion, parse_level},
 };
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
@@ -26,7 +26,7 @@ pub(crate) enum Answered {
 pub(crate) struct Response {
     pub(super) body: Vec<u8>,
     /// The fault, where it is one: its status and when to come again.
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<McpFault>,
 }
 
 impl Response {
@@ -34,7 +34,7 @@ impl Response {
         Self { body, fault: None }
     }
 
-    pub(super) fn fault(id: Option<&Id>, fault: Fault) -> Self {
+    pub(super) fn fault(id: Option<&RpcId>, fault: McpFault) -> Self {
         let mut body = Vec::with_capacity(256);
         jsonrpc::write_error(&mut body, id, fault.code, &fault.message, fault.data.as_ref());
         Self { body, fault: Some(fault) }
@@ -42,7 +42,7 @@ impl Response {
 }
 
 /// The request that `notifications/cancelled` speaks of.
-pub(super) fn cancelled_id(params: Option<&RawValue>) -> Option<Id> {
+pub(super) fn cancelled_id(params: Option<&RawValue>) -> Option<RpcId> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Cancelled<'a> {
@@ -50,20 +50,20 @@ pub(super) fn cancelled_id(params: Option<&RawValue>) -> Option<Id> {
         request_id: &'a RawValue,
     }
     let cancelled: Cancelled<'_> = serde_json::from_str(params?.get()).ok()?;
-    Id::from_json(cancelled.request_id.get())
+    RpcId::from_json(cancelled.request_id.get())
 }
 
 /// Why a request with the id `null` is refused: nobody could tell its answer from that to a broken one.
-pub(super) fn null_id() -> Fault {
-    Fault::request("id: a request's id is a string or an integer")
+pub(super) fn null_id() -> McpFault {
+    McpFault::invalid_request("id: a request's id is a string or an integer")
 }
 
 /// One request as far as it is understood.
 pub(crate) struct Request<'a> {
-    pub(super) id: Id,
+    pub(super) id: RpcId,
     pub(super) method: &'a str,
     pub(super) params: Option<&'a RawValue>,
-    pub(super) meta: Meta,
+    pub(super) meta: RequestMeta,
 }
 
 impl Mcp {
@@ -76,7 +76,7 @@ impl Mcp {
         }
     }
 
-    async fn try_answer(self: &Arc<Self>, client: &Client, request: Request<'_>) -> Result<Answered, Fault> {
+    async fn try_answer(self: &Arc<Self>, client: &Client, request: Request<'_>) -> Result<Answered, McpFault> {
         let Request { id, method, params, .. } = &request;
         let (version, params) = (client.version, *params);
         let stateless = version.is_stateless();
@@ -85,11 +85,11 @@ impl Mcp {
             "tools/call" => Box::pin(self.call(client, &request)).await,
             "resources/read" => Box::pin(self.read_resource(client, &request)).await,
             "prompts/get" => Box::pin(self.get_prompt(client, &request)).await,
-            "tools/list" => done(self.list_tools(client, id, &mcp::read(params)?)?),
-            "resources/list" => done(self.list_resources(client, id, &mcp::read(params)?).await?),
-            "resources/templates/list" => done(self.list_templates(client, id, &mcp::read(params)?)?),
-            "prompts/list" => done(self.list_prompts(client, id, &mcp::read(params)?)?),
-            "completion/complete" => done(self.complete(client, id, mcp::read(params)?).await?),
+            "tools/list" => done(self.list_tools(client, id, &mcp::read_params(params)?)?),
+            "resources/list" => done(self.list_resources(client, id, &mcp::read_params(params)?).await?),
+            "resources/templates/list" => done(self.list_templates(client, id, &mcp::read_params(params)?)?),
+            "prompts/list" => done(self.list_prompts(client, id, &mcp::read_params(params)?)?),
+            "completion/complete" => done(self.complete(client, id, mcp::read_params(params)?).await?),
             "server/discover" if stateless => done(self.discover(id)),
             "subscriptions/listen" if stateless => {
                 Ok(Answered::Listen(Box::new(self.listen(client, &request).await?)))
@@ -97,15 +97,15 @@ impl Mcp {
             "ping" if !stateless => done(self.result(version, id, |_| {})),
             "logging/setLevel" if !stateless => done(self.set_level(client, id, params).await?),
             "resources/subscribe" if !stateless => {
-                done(self.subscribe(client, id, mcp::read(params)?, true).await?)
+                done(self.subscribe(client, id, mcp::read_params(params)?, true).await?)
             }
             "resources/unsubscribe" if !stateless => {
-                done(self.subscribe(client, id, mcp::read(params)?, false).await?)
+                done(self.subscribe(client, id, mcp::read_params(params)?, false).await?)
             }
             "tasks/get" | "tasks/cancel" | "tasks/update" | "tasks/result" | "tasks/list" => {
                 Box::pin(self.task_request(client, &request)).await
             }
-            other => Err(Fault::method(version, other)),
+            other => Err(McpFault::unknown_method(version, other)),
         }
     }
 
@@ -119,18 +119,18 @@ impl Mcp {
     }
 
     /// Writes a result: what the revision wants in every one, and what the closure adds.
-    pub(super) fn result(&self, version: Version, id: &Id, members: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
+    pub(super) fn result(&self, version: McpVersion, id: &RpcId, members: impl FnOnce(&mut JsonObject<'_>)) -> Vec<u8> {
         self.result_of(version, id, "complete", members, |_| {})
     }
 
     /// As `result`, of another type or with more in its `_meta`.
     pub(super) fn result_of(
         &self,
-        version: Version,
-        id: &Id,
+        version: McpVersion,
+        id: &RpcId,
         result_type: &str,
-        members: impl FnOnce(&mut Object<'_>),
-        meta: impl FnOnce(&mut Object<'_>),
+        members: impl FnOnce(&mut JsonObject<'_>),
+        meta: impl FnOnce(&mut JsonObject<'_>),
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         jsonrpc::write_result(&mut out, id, |out| {
@@ -154,10 +154,10 @@ impl Mcp {
         out
     }
 
-    fn discover(&self, id: &Id) -> Vec<u8> {
-        let version = Version::V2026_07_28;
+    fn discover(&self, id: &RpcId) -> Vec<u8> {
+        let version = McpVersion::V2026_07_28;
         self.result(version, id, |result| {
-            let versions: Vec<&str> = Version::ALL.iter().rev().map(|version| version.name()).collect();
+            let versions: Vec<&str> = McpVersion::ALL.iter().rev().map(|version| version.name()).collect();
             result.value("supportedVersions", &versions);
             result.key("capabilities").extend_from_slice(&self.capabilities(version));
             result.optional("instructions", self.options.instructions.as_ref());
@@ -166,7 +166,7 @@ impl Mcp {
     }
 
     /// The answer to `initialize`.
-    pub(super) fn initialized(&self, version: Version, id: &Id) -> Vec<u8> {
+    pub(super) fn initialized(&self, version: McpVersion, id: &RpcId) -> Vec<u8> {
         self.result(version, id, |result| {
             result.value("protocolVersion", version.name());
             result.key("capabilities").extend_from_slice(&self.capabilities(version));
@@ -176,17 +176,17 @@ impl Mcp {
     }
 
     /// What this server can do in that revision.
-    fn capabilities(&self, version: Version) -> Vec<u8> {
+    fn capabilities(&self, version: McpVersion) -> Vec<u8> {
         let mut capabilities = json!({
             "tools": { "listChanged": true },
             "resources": { "listChanged": true, "subscribe": true },
             "prompts": { "listChanged": true },
             "logging": {},
         });
-        if version >= Version::V2025_03_26 {
+        if version >= McpVersion::V2025_03_26 {
             capabilities["completions"] = json!({});
         }
-        if version == Version::V2025_11_25 {
+        if version == McpVersion::V2025_11_25 {
             capabilities["tasks"] =
                 json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
             capabilities["experimental"] = json!({ mcp::EVENTS: {} });
@@ -198,17 +198,17 @@ impl Mcp {
     }
 
     /// For how long, and for whom, a client may keep a result.
-    pub(super) fn cache_hints(&self, result: &mut Object<'_>, ttl_ms: u64, scope: &str) {
+    pub(super) fn cache_hints(&self, result: &mut JsonObject<'_>, ttl_ms: u64, scope: &str) {
         result.value("ttlMs", &ttl_ms);
         result.value("cacheScope", scope);
     }
 
-    async fn set_level(&self, client: &Client, id: &Id, params: Option<&RawValue>) -> Result<Vec<u8>, Fault> {
+    async fn set_level(&self, client: &Client, id: &RpcId, params: Option<&RawValue>) -> Result<Vec<u8>, McpFault> {
         #[derive(Default, Deserialize)]
         struct SetLevel {
             level: String,
         }
-        let level = level_of(&mcp::read::<SetLevel>(params)?.level)?;
+        let level = parse_level(&mcp::read_params::<SetLevel>(params)?.level)?;
         if let Some(session) = &client.session {
             let set = |state: &mut State| {
                 state.level = Some(level);

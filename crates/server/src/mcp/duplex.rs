@@ -6,8 +6,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use nuncio_engine::Caller;
 use nuncio_wire::{
-    jsonrpc::{self, Id, Message, Messages},
-    mcp::{Capabilities, Fault, Initialize, Version, meta_of, read},
+    jsonrpc::{self, RpcId, RpcMessage, RpcMessages},
+    mcp::{ClientCapabilities, McpFault, InitializeParams, McpVersion, read_meta, read_params},
 };
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -37,7 +37,7 @@ pub(crate) struct Duplex {
     client: Option<Client>,
     work: JoinSet<()>,
     /// What is under way, by the id of its request.
-    open: Arc<Mutex<HashMap<Id, Open>>>,
+    open: Arc<Mutex<HashMap<RpcId, Open>>>,
 }
 
 /// A request under way.
@@ -59,29 +59,29 @@ impl Duplex {
         let messages = match jsonrpc::parse_messages(body, max_depth) {
             Ok(messages) => messages,
             Err(error) => {
-                let fault = Fault::new(error.code(), error.message);
+                let fault = McpFault::new(error.code(), error.message);
                 return self.tell(Response::fault(error.id.as_ref(), fault).body).await;
             }
         };
         match messages {
-            Messages::One(message) => self.message(message).await,
-            Messages::Batch(batch) if batch.is_empty() || batch.len() > self.mcp.options.max_batch => {
+            RpcMessages::One(message) => self.message(message).await,
+            RpcMessages::Batch(batch) if batch.is_empty() || batch.len() > self.mcp.options.max_batch => {
                 let fault = batch_size(batch.len(), self.mcp.options.max_batch);
                 self.tell(Response::fault(None, fault).body).await;
             }
-            Messages::Batch(batch) if self.version() == Some(Version::V2025_03_26) => {
+            RpcMessages::Batch(batch) if self.version() == Some(McpVersion::V2025_03_26) => {
                 for message in batch {
                     match message {
                         Ok(message) => self.message(message).await,
                         Err(error) => {
-                            let fault = Fault::new(error.code(), error.message);
+                            let fault = McpFault::new(error.code(), error.message);
                             self.tell(Response::fault(error.id.as_ref(), fault).body).await;
                         }
                     }
                 }
             }
-            Messages::Batch(_) => {
-                let fault = Fault::request("batches are of 2025-03-26 alone: send one message at a time");
+            RpcMessages::Batch(_) => {
+                let fault = McpFault::invalid_request("batches are of 2025-03-26 alone: send one message at a time");
                 self.tell(Response::fault(None, fault).body).await;
             }
         }
@@ -105,7 +105,7 @@ impl Duplex {
         }
     }
 
-    fn version(&self) -> Option<Version> {
+    fn version(&self) -> Option<McpVersion> {
         self.client.as_ref().map(|client| client.version)
     }
 
@@ -114,9 +114,9 @@ impl Duplex {
         let _ = self.out.send(data).await;
     }
 
-    async fn message(&mut self, message: Message<'_>) {
+    async fn message(&mut self, message: RpcMessage<'_>) {
         match message {
-            Message::Response(response) => {
+            RpcMessage::Response(response) => {
                 if let Some(client) = self.client.clone()
                     && let Err(fault) = self.mcp.take_response(&client, response).await
                 {
@@ -124,9 +124,9 @@ impl Duplex {
                     tracing::info!(why = fault.message, "an answer of a client was not taken");
                 }
             }
-            Message::Request(request) => match request.id.clone() {
+            RpcMessage::Request(request) => match request.id.clone() {
                 None => self.notification(&request.method, request.params),
-                Some(id) if id == Id::null() => {
+                Some(id) if id == RpcId::null() => {
                     self.tell(Response::fault(None, null_id()).body).await;
                 }
                 Some(id) => {
@@ -153,26 +153,26 @@ impl Duplex {
         }
     }
 
-    async fn request(&mut self, id: &Id, method: &str, params: Option<&RawValue>) -> Result<(), Fault> {
-        let meta = meta_of(params)?;
+    async fn request(&mut self, id: &RpcId, method: &str, params: Option<&RawValue>) -> Result<(), McpFault> {
+        let meta = read_meta(params)?;
         let client = match (&meta.version, &self.client) {
             (Some(_), _) => Client::stateless(&self.caller, &meta)??,
-            (None, _) if method == "initialize" => return self.initialize(id, read(params)?).await,
+            (None, _) if method == "initialize" => return self.initialize(id, read_params(params)?).await,
             (None, Some(client)) => client.clone(),
             // A client that only speaks 2026-07-28 forgot something; one that does not has to begin.
             (None, None) if method == "server/discover" => Client::stateless(&self.caller, &meta)??,
             (None, None) => {
-                return Err(Fault::request(format!(
+                return Err(McpFault::invalid_request(format!(
                     "{method} came before initialize, and without the _meta of MCP 2026-07-28"
                 )));
             }
         };
         let open = || self.open.lock();
         if open().contains_key(id) {
-            return Err(Fault::request("id: a request of that id is open"));
+            return Err(McpFault::invalid_request("id: a request of that id is open"));
         }
         if self.work.len() >= MAX_OPEN {
-            return Err(Fault::internal(format!(
+            return Err(McpFault::internal(format!(
                 "there are {MAX_OPEN} requests open: wait for some of them"
             )));
         }
@@ -196,12 +196,12 @@ impl Duplex {
         Ok(())
     }
 
-    async fn initialize(&mut self, id: &Id, params: Initialize) -> Result<(), Fault> {
+    async fn initialize(&mut self, id: &RpcId, params: InitializeParams) -> Result<(), McpFault> {
         if self.client.is_some() {
-            return Err(Fault::request("initialize: this connection is initialized already"));
+            return Err(McpFault::invalid_request("initialize: this connection is initialized already"));
         }
-        let version = Version::negotiate(&params.protocol_version);
-        let capabilities = Capabilities::read(&params.capabilities, version);
+        let version = McpVersion::negotiate(&params.protocol_version);
+        let capabilities = ClientCapabilities::read(&params.capabilities, version);
         let session = Arc::new(Session::passing(&self.mcp.engine, &self.caller, version, capabilities));
         let client = Client {
             version,

@@ -12,8 +12,8 @@ use nuncio_engine::{
     surface::{Abilities, Answers, Asking, HandlerError, Inquiry, Request as Round, Said},
 };
 use nuncio_wire::{
-    jsonrpc::{self, Id},
-    mcp::{Asked, Capabilities, Fault, Token, answer_in_result, write_inquiry},
+    jsonrpc::{self, RpcId},
+    mcp::{McpQuestion, ClientCapabilities, McpFault, ProgressToken, answer_in_result, write_inquiry},
 };
 use serde_json::{Map, Value};
 
@@ -34,7 +34,7 @@ const MAX_ROUNDS: usize = 32;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Along {
     /// Where progress is to be told.
-    pub(super) token: Option<Token>,
+    pub(super) token: Option<ProgressToken>,
     /// W3C trace context.
     pub(super) trace: Option<String>,
     /// To be answered at once, with a link.
@@ -51,7 +51,7 @@ pub(super) struct Along {
 pub(super) type Handler<T> =
     Arc<dyn Fn(Round) -> BoxFuture<'static, Result<Said<T>, HandlerError>> + Send + Sync>;
 /// Writes the response that a handler's last word is.
-pub(super) type Write<T> = Arc<dyn Fn(&Mcp, &Client, &Id, Result<T, Fault>) -> Response + Send + Sync>;
+pub(super) type Write<T> = Arc<dyn Fn(&Mcp, &Client, &RpcId, Result<T, McpFault>) -> Response + Send + Sync>;
 
 /// One call of a handler.
 pub(super) struct Handling<T> {
@@ -72,9 +72,9 @@ impl Mcp {
     pub(super) async fn handle<T: Send + 'static>(
         self: &Arc<Self>,
         client: &Client,
-        id: &Id,
+        id: &RpcId,
         handling: Handling<T>,
-    ) -> Result<Answered, Fault> {
+    ) -> Result<Answered, McpFault> {
         let now = self.engine.clock().now();
         // Most calls ask nothing and need none.
         let digest = || digest(handling.method, &handling.name, &handling.arguments);
@@ -147,27 +147,27 @@ impl Mcp {
     fn refuse<T>(
         &self,
         client: &Client,
-        id: &Id,
+        id: &RpcId,
         handling: &Handling<T>,
         error: HandlerError,
-    ) -> Result<Answered, Fault> {
+    ) -> Result<Answered, McpFault> {
         let fault = self.fault_of(client, error);
         Ok(Answered::Now((handling.write)(self, client, id, Err(fault))))
     }
 
-    pub(super) fn fault_of(&self, client: &Client, error: HandlerError) -> Fault {
+    pub(super) fn fault_of(&self, client: &Client, error: HandlerError) -> McpFault {
         match error {
             // Tools tell of it in a result; nobody else has another word for it.
-            HandlerError::Failed(why) | HandlerError::Internal(why) => Fault::internal(why),
-            HandlerError::Invalid(why) => Fault::params(why),
-            HandlerError::NotFound(uri) => Fault::no_resource(client.version, &uri),
+            HandlerError::Failed(why) | HandlerError::Internal(why) => McpFault::internal(why),
+            HandlerError::Invalid(why) => McpFault::invalid_params(why),
+            HandlerError::NotFound(uri) => McpFault::no_resource(client.version, &uri),
             HandlerError::Forbidden(scope) => Error::Forbidden(scope).into(),
             HandlerError::NotOperator(scope) => Error::NotOperator(scope).into(),
             HandlerError::Later { why, retry_after, too_fast: true } => {
                 Error::TooFast { why, retry_after }.into()
             }
             HandlerError::Later { why, retry_after, .. } => Error::Busy { why, retry_after }.into(),
-            HandlerError::Needs(abilities) => Fault::missing(client.version, needed(abilities)),
+            HandlerError::Needs(abilities) => McpFault::missing_capability(client.version, needed(abilities)),
         }
     }
 }
@@ -182,16 +182,16 @@ fn round<T>(client: &Client, handling: &Handling<T>, kept: &Kept) -> Round {
     }
 }
 
-fn needed(abilities: Abilities) -> Capabilities {
+fn needed(abilities: Abilities) -> ClientCapabilities {
     let Abilities { ask, authorize, sample, roots } = abilities;
-    Capabilities { form: ask, url: authorize, sampling: sample, roots, tasks: false }
+    ClientCapabilities { form: ask, url: authorize, sampling: sample, roots, tasks: false }
 }
 
 /// A client is only asked what it can be asked.
-fn check_abilities(client: &Client, asking: &Asking) -> Result<(), Fault> {
-    let mut missing = Capabilities::default();
+fn check_abilities(client: &Client, asking: &Asking) -> Result<(), McpFault> {
+    let mut missing = ClientCapabilities::default();
     for inquiry in
-        asking.questions.values().filter(|inquiry| !Asked::Inquiry(inquiry).fits(client.capabilities))
+        asking.questions.values().filter(|inquiry| !McpQuestion::Inquiry(inquiry).is_supported_by(client.capabilities))
     {
         match inquiry {
             Inquiry::Form { .. } => missing.form = true,
@@ -200,7 +200,7 @@ fn check_abilities(client: &Client, asking: &Asking) -> Result<(), Fault> {
             Inquiry::Roots => missing.roots = true,
         }
     }
-    if missing == Capabilities::default() { Ok(()) } else { Err(Fault::missing(client.version, missing)) }
+    if missing == ClientCapabilities::default() { Ok(()) } else { Err(McpFault::missing_capability(client.version, missing)) }
 }
 
 /// Why a handler's question has no answer. Nothing stands in for one: the call ends.
@@ -208,14 +208,14 @@ enum Unanswered {
     /// The client reads no more of the call.
     Gone,
     /// What it answers does not fit.
-    Wrong(Fault),
+    Wrong(McpFault),
 }
 
 /// The rounds of a handler within one call of a session.
 struct Rounds<'a, T> {
     mcp: &'a Arc<Mcp>,
     client: &'a Client,
-    id: &'a Id,
+    id: &'a RpcId,
     handling: &'a Handling<T>,
     frames: &'a tokio::sync::mpsc::Sender<Frame>,
 }
@@ -249,7 +249,7 @@ impl<T: Send + 'static> Rounds<'_, T> {
             };
             return self.end(Err(fault)).await;
         }
-        let fault = Fault::internal(format!("it asked {MAX_ROUNDS} times and did not come to an end"));
+        let fault = McpFault::internal(format!("it asked {MAX_ROUNDS} times and did not come to an end"));
         self.end(Err(fault)).await;
     }
 
@@ -266,7 +266,7 @@ impl<T: Send + 'static> Rounds<'_, T> {
             let Some(answer) = taken else {
                 let why =
                     format!("{name}: it was answered {MAX_ASKS} times in a way that does not fit its schema");
-                return Err(Unanswered::Wrong(Fault::params(why)));
+                return Err(Unanswered::Wrong(McpFault::invalid_params(why)));
             };
             answers.insert(name.clone(), answer);
         }
@@ -278,7 +278,7 @@ impl<T: Send + 'static> Rounds<'_, T> {
         let Some(session) = &self.client.session else { return Ok(Some(Answer::Unavailable)) };
         let (id, asked) = self.mcp.waiting.ask(session.id(), self.mcp.engine.clock().new_id());
         let mut data = Vec::with_capacity(256);
-        let inquiry = Asked::Inquiry(inquiry);
+        let inquiry = McpQuestion::Inquiry(inquiry);
         jsonrpc::write_request(&mut data, &id, inquiry.method(), |out| {
             let name = id.as_text().unwrap_or_default();
             inquiry.write_params(out, self.client.version, &name, None);
@@ -289,7 +289,7 @@ impl<T: Send + 'static> Rounds<'_, T> {
         }
     }
 
-    async fn end(&self, said: Result<T, Fault>) {
+    async fn end(&self, said: Result<T, McpFault>) {
         let response = (self.handling.write)(self.mcp, self.client, self.id, said);
         let _ = self.frames.send(Frame::plain(response.body)).await;
     }

@@ -18,8 +18,8 @@ use futures_util::{
 };
 use nuncio_engine::{Caller, error::whole_seconds};
 use nuncio_wire::{
-    jsonrpc::{self, Id, Message, Messages},
-    mcp::{Capabilities, FORBIDDEN, Fault, Initialize, Meta, Version, meta_of, read},
+    jsonrpc::{self, RpcId, RpcMessage, RpcMessages},
+    mcp::{ClientCapabilities, FORBIDDEN, McpFault, InitializeParams, RequestMeta, McpVersion, read_meta, read_params},
     sse,
 };
 use serde::Deserialize;
@@ -95,14 +95,14 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    async fn post<B>(&self, body: B) -> Result<HttpResponse<Body>, Fault>
+    async fn post<B>(&self, body: B) -> Result<HttpResponse<Body>, McpFault>
     where
         B: HttpBody<Data = Bytes>,
         B::Error: Into<BoxError>,
     {
         let limits = &self.app.options.limits;
         if !gate::is_json(self.headers) {
-            return Err(Fault::request("the Content-Type of a request is application/json").status(415));
+            return Err(McpFault::invalid_request("the Content-Type of a request is application/json").with_status(415));
         }
         let read = charged::read_body(&self.app.engine, &self.caller, self.headers, body, limits).await;
         let (body, _permit) = match read {
@@ -112,24 +112,24 @@ impl Exchange<'_> {
         let messages = match jsonrpc::parse_messages(&body, limits.max_json_depth) {
             Ok(messages) => messages,
             Err(error) => {
-                let fault = Fault::new(error.code(), error.message).status(400);
+                let fault = McpFault::new(error.code(), error.message).with_status(400);
                 return Ok(self.respond(Response::fault(error.id.as_ref(), fault)));
             }
         };
         match messages {
-            Messages::One(Message::Request(request)) => self.request(request).await,
-            Messages::One(Message::Response(response)) => {
+            RpcMessages::One(RpcMessage::Request(request)) => self.request(request).await,
+            RpcMessages::One(RpcMessage::Response(response)) => {
                 let client = self.session().await?;
                 self.mcp.take_response(&client, response).await.map_err(|fault| match fault.status {
-                    200 => fault.status(400),
+                    200 => fault.with_status(400),
                     _ => fault,
                 })?;
                 Ok(accepted())
             }
-            Messages::Batch(batch) => {
+            RpcMessages::Batch(batch) => {
                 let client = self.session().await?;
-                if client.version != Version::V2025_03_26 {
-                    return Err(Fault::request(
+                if client.version != McpVersion::V2025_03_26 {
+                    return Err(McpFault::invalid_request(
                         "batches are of 2025-03-26 alone: send one message at a time",
                     ));
                 }
@@ -138,12 +138,12 @@ impl Exchange<'_> {
         }
     }
 
-    async fn request(&self, request: jsonrpc::Request<'_>) -> Result<HttpResponse<Body>, Fault> {
-        let meta = meta_of(request.params);
+    async fn request(&self, request: jsonrpc::RpcRequest<'_>) -> Result<HttpResponse<Body>, McpFault> {
+        let meta = read_meta(request.params);
         let declared = self.header(VERSION);
         let said = meta.as_ref().ok().and_then(|meta| meta.version.as_deref());
         let modern = said.is_some()
-            || declared.is_some_and(|name| Version::parse(name).is_none_or(Version::is_stateless));
+            || declared.is_some_and(|name| McpVersion::parse(name).is_none_or(McpVersion::is_stateless));
         let id = request.id.clone();
         let answered =
             if modern { self.stateless(&request, meta).await } else { self.in_session(&request, meta).await };
@@ -153,14 +153,14 @@ impl Exchange<'_> {
 
     async fn stateless(
         &self,
-        request: &jsonrpc::Request<'_>,
-        meta: Result<Meta, Fault>,
-    ) -> Result<HttpResponse<Body>, Fault> {
-        let meta = meta.map_err(|fault| fault.status(400))?;
+        request: &jsonrpc::RpcRequest<'_>,
+        meta: Result<RequestMeta, McpFault>,
+    ) -> Result<HttpResponse<Body>, McpFault> {
+        let meta = meta.map_err(|fault| fault.with_status(400))?;
         let client = Client::stateless(&self.caller, &meta)?;
         mirror::check_headers(self.headers, request, &meta)?;
         let client = client?;
-        let Some(id) = request.id.clone().filter(|id| *id != Id::null()) else {
+        let Some(id) = request.id.clone().filter(|id| *id != RpcId::null()) else {
             if request.id.is_some() {
                 return Err(null_id());
             }
@@ -175,22 +175,22 @@ impl Exchange<'_> {
 
     async fn in_session(
         &self,
-        request: &jsonrpc::Request<'_>,
-        meta: Result<Meta, Fault>,
-    ) -> Result<HttpResponse<Body>, Fault> {
+        request: &jsonrpc::RpcRequest<'_>,
+        meta: Result<RequestMeta, McpFault>,
+    ) -> Result<HttpResponse<Body>, McpFault> {
         if request.method == "initialize" {
-            let id = request.id.as_ref().ok_or_else(|| Fault::request("initialize: an id is wanted"))?;
-            if *id == Id::null() {
+            let id = request.id.as_ref().ok_or_else(|| McpFault::invalid_request("initialize: an id is wanted"))?;
+            if *id == RpcId::null() {
                 return Err(null_id());
             }
-            return self.initialize(id, read(request.params)?).await;
+            return self.initialize(id, read_params(request.params)?).await;
         }
         let client = self.session().await?;
         let Some(id) = request.id.clone() else {
             self.mcp.notified(&client, &request.method, request.params);
             return Ok(accepted());
         };
-        if id == Id::null() {
+        if id == RpcId::null() {
             return Err(null_id());
         }
         let place = self.place_if_streamed(request)?.map(|place| place.of_client(client.info()));
@@ -199,10 +199,10 @@ impl Exchange<'_> {
         self.answer(answered, place, client.session.as_ref().map(|session| session.id()))
     }
 
-    async fn initialize(&self, id: &Id, params: Initialize) -> Result<HttpResponse<Body>, Fault> {
+    async fn initialize(&self, id: &RpcId, params: InitializeParams) -> Result<HttpResponse<Body>, McpFault> {
         self.app.check_useful(&self.caller)?;
-        let version = Version::negotiate(&params.protocol_version);
-        let capabilities = Capabilities::read(&params.capabilities, version);
+        let version = McpVersion::negotiate(&params.protocol_version);
+        let capabilities = ClientCapabilities::read(&params.capabilities, version);
         let session = self
             .mcp
             .sessions
@@ -217,34 +217,34 @@ impl Exchange<'_> {
     }
 
     /// The client of the session that the request names.
-    async fn session(&self) -> Result<Client, Fault> {
+    async fn session(&self) -> Result<Client, McpFault> {
         if self.headers.get_all(SESSION).iter().count() > 1 {
-            return Err(Fault::request("there is more than one Mcp-Session-Id header"));
+            return Err(McpFault::invalid_request("there is more than one Mcp-Session-Id header"));
         }
         let Some(id) = self.header(SESSION) else {
-            return Err(Fault::request(
+            return Err(McpFault::invalid_request(
                 "the request belongs to no session: begin with initialize and send Mcp-Session-Id from then on, \
                  or speak MCP 2026-07-28 with its headers",
             ));
         };
         let session = self.mcp.sessions.find(&self.caller, id).await?;
         let session = session.ok_or_else(|| {
-            Fault::request("there is no such session, or it has ended: begin again with initialize")
-                .status(404)
+            McpFault::invalid_request("there is no such session, or it has ended: begin again with initialize")
+                .with_status(404)
         })?;
         let version = session.version();
         if let Some(name) = self.header(VERSION) {
-            match Version::parse(name) {
+            match McpVersion::parse(name) {
                 Some(said) if said == version => {}
                 // Before 2025-06-18 the header did not exist, and some clients send a fixed one.
-                Some(_) if version < Version::V2025_06_18 => {}
+                Some(_) if version < McpVersion::V2025_06_18 => {}
                 Some(_) => {
-                    return Err(Fault::request(format!(
+                    return Err(McpFault::invalid_request(format!(
                         "MCP-Protocol-Version: the session speaks {}, not {name}",
                         version.name()
                     )));
                 }
-                None => return Err(Fault::version(name)),
+                None => return Err(McpFault::unsupported_version(name)),
             }
         }
         let capabilities = session.capabilities();
@@ -253,7 +253,7 @@ impl Exchange<'_> {
     }
 
     /// Opens the session's own stream, or goes on with one that was lost.
-    async fn get(&self) -> Result<HttpResponse<Body>, Fault> {
+    async fn get(&self) -> Result<HttpResponse<Body>, McpFault> {
         if self.header(SESSION).is_none() {
             let message = "GET belongs to a session: begin with initialize by POST. Clients of 2024-11-05 find \
                            their stream at /sse";
@@ -265,7 +265,7 @@ impl Exchange<'_> {
         let client = self.session().await?;
         let accepts = self.header("accept").unwrap_or("*/*");
         if !accepts.contains("text/event-stream") && !accepts.contains("*/*") {
-            return Err(Fault::request("the stream is text/event-stream: accept it").status(406));
+            return Err(McpFault::invalid_request("the stream is text/event-stream: accept it").with_status(406));
         }
         let place = self.app.place_for_stream(&self.caller)?;
         let place = place.of_client(client.info());
@@ -283,7 +283,7 @@ impl Exchange<'_> {
     }
 
     /// Ends a session: what it waits for is cancelled, its tasks go on.
-    async fn delete(&self) -> Result<HttpResponse<Body>, Fault> {
+    async fn delete(&self) -> Result<HttpResponse<Body>, McpFault> {
         let client = self.session().await?;
         if let Some(session) = &client.session {
             self.mcp.sessions.end(session).await?;
@@ -296,7 +296,7 @@ impl Exchange<'_> {
 
     /// The slot of a request that makes a task, before it does: a refusal must not leave a task behind. Whatever else
     /// becomes a stream takes its slot when it does; a list, a ping or a handshake needs none.
-    fn place_if_streamed(&self, request: &jsonrpc::Request<'_>) -> Result<Option<Place>, Fault> {
+    fn place_if_streamed(&self, request: &jsonrpc::RpcRequest<'_>) -> Result<Option<Place>, McpFault> {
         #[derive(Deserialize)]
         struct Named<'a> {
             #[serde(borrow)]
@@ -318,7 +318,7 @@ impl Exchange<'_> {
         answered: Answered,
         place: Option<Place>,
         session: Option<&str>,
-    ) -> Result<HttpResponse<Body>, Fault> {
+    ) -> Result<HttpResponse<Body>, McpFault> {
         let begin = |place: Option<Place>| match place {
             Some(place) => Ok(place),
             None => self.app.place_for_stream(&self.caller),
@@ -326,7 +326,7 @@ impl Exchange<'_> {
         let mut response = match answered {
             Answered::Now(response) if response.fault.is_none() && self.prefers_stream() => {
                 let mut out = Vec::with_capacity(response.body.len() + 16);
-                sse::event(&mut out, None, |out| out.extend_from_slice(&response.body));
+                sse::write_event(&mut out, None, |out| out.extend_from_slice(&response.body));
                 event_stream(Body::from(out))
             }
             Answered::Now(response) => return Ok(self.respond(response)),
@@ -439,7 +439,7 @@ fn written(frame: &Frame) -> Vec<u8> {
         return out;
     }
     let id = frame.id.as_ref().map(|id| id as &dyn std::fmt::Display);
-    sse::event(&mut out, id, |out| out.extend_from_slice(&frame.data));
+    sse::write_event(&mut out, id, |out| out.extend_from_slice(&frame.data));
     out
 }
 

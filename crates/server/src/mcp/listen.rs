@@ -16,11 +16,11 @@ use nuncio_engine::{
     surface::{Change, LIST_URI, access_of},
 };
 use nuncio_wire::{
-    a2a::Ids,
+    a2a::TaskIds,
     json,
-    jsonrpc::{self, Id},
+    jsonrpc::{self, RpcId},
     mcp::{
-        self, Capabilities, EventOf, Fault, Listen, write_notice, write_task, write_task_event, write_updated,
+        self, ClientCapabilities, TaskEventRequest, McpFault, ListenParams, write_bare_notification, write_task, write_task_event, write_resource_updated,
     },
 };
 use serde::Deserialize;
@@ -71,22 +71,22 @@ impl Mcp {
         self: &Arc<Self>,
         client: &Client,
         request: &Request<'_>,
-    ) -> Result<ListenStream, Fault> {
+    ) -> Result<ListenStream, McpFault> {
         #[derive(Default, Deserialize)]
         struct Params {
             #[serde(default)]
-            notifications: Listen,
+            notifications: ListenParams,
         }
-        let mut wanted = mcp::read::<Params>(request.params)?.notifications;
+        let mut wanted = mcp::read_params::<Params>(request.params)?.notifications;
         if !wanted.task_ids.is_empty() && !client.capabilities.tasks {
-            return Err(Fault::missing(
+            return Err(McpFault::missing_capability(
                 client.version,
-                Capabilities { tasks: true, ..Capabilities::default() },
+                ClientCapabilities { tasks: true, ..ClientCapabilities::default() },
             ));
         }
         let count = wanted.resource_subscriptions.len() + wanted.task_ids.len();
         if count > self.options.max_subscriptions {
-            return Err(Fault::params(format!(
+            return Err(McpFault::invalid_params(format!(
                 "one subscription follows at most {} resources and tasks (max_subscriptions)",
                 self.options.max_subscriptions
             )));
@@ -130,11 +130,11 @@ impl Mcp {
     /// The GET stream of a session.
     pub(super) fn listen_in_session(self: &Arc<Self>, client: &Client) -> ListenStream {
         let (send, frames) = mpsc::channel(WAITING);
-        let wanted = Listen {
+        let wanted = ListenParams {
             tools_list_changed: true,
             prompts_list_changed: true,
             resources_list_changed: true,
-            ..Listen::default()
+            ..ListenParams::default()
         };
         let listener = Listener {
             mcp: Arc::clone(self),
@@ -163,9 +163,9 @@ struct Listener {
     mcp: Arc<Mcp>,
     client: Client,
     /// The request that opened the stream; everything on it names that. `None`: the stream of a session.
-    subscription: Option<Id>,
+    subscription: Option<RpcId>,
     changes: broadcast::Receiver<Change>,
-    wanted: Listen,
+    wanted: ListenParams,
     /// Resources, with the event up to which a task's is known.
     followed: BTreeMap<String, u64>,
     send: mpsc::Sender<Frame>,
@@ -241,7 +241,7 @@ impl Listener {
         }
         if let Some(id) = &self.subscription {
             let (mcp, version) = (&self.mcp, self.client.version);
-            let subscribed = |meta: &mut json::Object<'_>| {
+            let subscribed = |meta: &mut json::JsonObject<'_>| {
                 meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id.as_json().as_bytes());
             };
             let mut cancelled = Vec::with_capacity(128);
@@ -298,7 +298,7 @@ impl Listener {
             Change::Tools | Change::Prompts | Change::Resources => return Ok(()),
         };
         let mut data = Vec::with_capacity(160);
-        write_notice(&mut data, method, self.subscription.as_ref().map(Id::as_json));
+        write_bare_notification(&mut data, method, self.subscription.as_ref().map(RpcId::as_json));
         self.tell(data).await
     }
 
@@ -320,14 +320,14 @@ impl Listener {
 
     async fn tell_updated(&self, uri: &str) -> Result<(), ()> {
         let mut data = Vec::with_capacity(160);
-        write_updated(&mut data, uri, self.subscription.as_ref().map(Id::as_json));
+        write_resource_updated(&mut data, uri, self.subscription.as_ref().map(RpcId::as_json));
         self.tell(data).await
     }
 
     /// What was agreed to: the first message of the stream.
     fn acknowledgement(&self) -> Vec<u8> {
-        let Listen { tools_list_changed, prompts_list_changed, resources_list_changed, .. } = self.wanted;
-        let Listen { resource_subscriptions, task_ids, .. } = &self.wanted;
+        let ListenParams { tools_list_changed, prompts_list_changed, resources_list_changed, .. } = self.wanted;
+        let ListenParams { resource_subscriptions, task_ids, .. } = &self.wanted;
         let mut data = Vec::with_capacity(256);
         jsonrpc::write_notification(&mut data, "notifications/subscriptions/acknowledged", |out| {
             json::object(out, |params| {
@@ -360,7 +360,7 @@ impl Listener {
 struct Follows {
     mcp: Arc<Mcp>,
     client: Client,
-    subscription: Option<Id>,
+    subscription: Option<RpcId>,
     send: mpsc::Sender<Frame>,
     /// The resource that it is followed as; `None`: the task itself is told (`notifications/tasks`).
     uri: Option<String>,
@@ -413,7 +413,7 @@ impl Follows {
                 Ok(Next::Nudge(_)) => continue,
                 Ok(Next::End | Next::Closing) | Err(_) => return,
             };
-            let ids = Ids { task: &id, context: &context };
+            let ids = TaskIds { task: &id, context: &context };
             for (seq, entry) in batch.iter() {
                 if self.tell_event(&ids, seq, entry).await.is_err() {
                     return;
@@ -438,13 +438,13 @@ impl Follows {
         }
     }
 
-    async fn tell_event(&self, ids: &Ids<'_>, seq: u64, entry: &Entry) -> Result<(), ()> {
+    async fn tell_event(&self, ids: &TaskIds<'_>, seq: u64, entry: &Entry) -> Result<(), ()> {
         if matches!(entry.event(), Event::Log(line) if !self.client.hears(line.level)) {
             return Ok(());
         }
         let Some(subscription) = &self.subscription else { return Ok(()) };
         let mut data = Vec::with_capacity(384);
-        match write_task_event(&mut data, ids, seq, entry, EventOf::Subscription(subscription.as_json())) {
+        match write_task_event(&mut data, ids, seq, entry, TaskEventRequest::Subscription(subscription.as_json())) {
             true => self.send.send(Frame::plain(data)).await.map_err(drop),
             false => Ok(()),
         }
@@ -456,7 +456,7 @@ impl Follows {
             return Ok(());
         }
         let mut data = Vec::with_capacity(160);
-        write_updated(&mut data, uri, self.subscription.as_ref().map(Id::as_json));
+        write_resource_updated(&mut data, uri, self.subscription.as_ref().map(RpcId::as_json));
         self.send.send(Frame::plain(data)).await.map_err(drop)
     }
 

@@ -8,10 +8,10 @@ use nuncio_engine::{
     surface::{HandlerError, PromptProfile, ResourceProfile, access_of},
 };
 use nuncio_wire::{
-    jsonrpc::Id,
+    jsonrpc::RpcId,
     mcp::{
-        Complete, CompleteRef, Fault, Page, write_prompt, write_resource, write_template, write_tool,
-        write_tool_of,
+        CompleteParams, CompletionReference, McpFault, ListParams, write_prompt, write_resource, write_template, write_tool,
+        write_agent_as_tool,
     },
 };
 
@@ -22,7 +22,7 @@ const MAX_VALUES: usize = 100;
 
 impl Mcp {
     /// Agents and tools, by name. A tool that is offered under an agent's name hides the agent.
-    pub(super) fn list_tools(&self, client: &Client, id: &Id, page: &Page) -> Result<Vec<u8>, Fault> {
+    pub(super) fn list_tools(&self, client: &Client, id: &RpcId, page: &ListParams) -> Result<Vec<u8>, McpFault> {
         let version = client.version;
         let (agents, tools) = (self.engine.catalog(), self.surface().tools());
         let mut all: Vec<(String, Vec<u8>)> = vec![];
@@ -33,7 +33,7 @@ impl Mcp {
         let offered = |name: &str| self.surface().tool(name).is_none() && may_call(name);
         for agent in agents.iter().filter(|agent| offered(&agent.profile.name)) {
             let name = agent.profile.name.clone();
-            all.push((name, written(|out| write_tool_of(out, version, &agent.profile))));
+            all.push((name, written(|out| write_agent_as_tool(out, version, &agent.profile))));
         }
         self.page(client, id, "tools", all, page)
     }
@@ -43,9 +43,9 @@ impl Mcp {
     pub(super) async fn list_resources(
         &self,
         client: &Client,
-        id: &Id,
-        page: &Page,
-    ) -> Result<Vec<u8>, Fault> {
+        id: &RpcId,
+        page: &ListParams,
+    ) -> Result<Vec<u8>, McpFault> {
         let size = self.options.page_size.max(1);
         let (mut family, mut within) = match page.cursor.as_deref() {
             None => (0, None),
@@ -53,7 +53,7 @@ impl Mcp {
         };
         let (mut shown, families) = (vec![], self.surface().templates());
         if family > families.len() + 1 {
-            return Err(Fault::params("cursor: not one that this server gave"));
+            return Err(McpFault::invalid_params("cursor: not one that this server gave"));
         }
         loop {
             let room = size - shown.len();
@@ -133,7 +133,7 @@ impl Mcp {
         caller: &Caller,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<(Vec<ResourceProfile>, Option<String>), Fault> {
+    ) -> Result<(Vec<ResourceProfile>, Option<String>), McpFault> {
         if !caller.may(Action::Read, Kind::A2a, TASKS) {
             return Ok((vec![], None));
         }
@@ -153,7 +153,7 @@ impl Mcp {
         Ok((profiles.collect(), listed.next_page_token))
     }
 
-    pub(super) fn list_templates(&self, client: &Client, id: &Id, page: &Page) -> Result<Vec<u8>, Fault> {
+    pub(super) fn list_templates(&self, client: &Client, id: &RpcId, page: &ListParams) -> Result<Vec<u8>, McpFault> {
         let version = client.version;
         let write = |profile: ResourceProfile| {
             (profile.uri.clone(), written(|out| write_template(out, version, &profile)))
@@ -169,7 +169,7 @@ impl Mcp {
         self.page(client, id, "resourceTemplates", all, page)
     }
 
-    pub(super) fn list_prompts(&self, client: &Client, id: &Id, page: &Page) -> Result<Vec<u8>, Fault> {
+    pub(super) fn list_prompts(&self, client: &Client, id: &RpcId, page: &ListParams) -> Result<Vec<u8>, McpFault> {
         let version = client.version;
         let write = |profile: &PromptProfile| {
             (profile.name.clone(), written(|out| write_prompt(out, version, profile)))
@@ -183,17 +183,17 @@ impl Mcp {
     fn page(
         &self,
         client: &Client,
-        id: &Id,
+        id: &RpcId,
         key: &'static str,
         mut all: Vec<(String, Vec<u8>)>,
-        page: &Page,
-    ) -> Result<Vec<u8>, Fault> {
+        page: &ListParams,
+    ) -> Result<Vec<u8>, McpFault> {
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         let begin = match &page.cursor {
             None => 0,
             Some(cursor) => {
                 let after = cursor.strip_prefix("after:");
-                let after = after.ok_or_else(|| Fault::params("cursor: not one that this server gave"))?;
+                let after = after.ok_or_else(|| McpFault::invalid_params("cursor: not one that this server gave"))?;
                 all.partition_point(|(name, _)| name.as_str() <= after)
             }
         };
@@ -209,24 +209,24 @@ impl Mcp {
         }))
     }
 
-    pub(super) async fn complete(&self, client: &Client, id: &Id, asked: Complete) -> Result<Vec<u8>, Fault> {
+    pub(super) async fn complete(&self, client: &Client, id: &RpcId, asked: CompleteParams) -> Result<Vec<u8>, McpFault> {
         let known = asked.context.map(|context| context.arguments).unwrap_or_default();
         let (caller, argument, typed) = (&client.caller, &asked.argument.name, &asked.argument.value);
         let mut values = match &asked.reference {
-            CompleteRef::Prompt { name } => {
+            CompletionReference::Prompt { name } => {
                 let prompt = self.surface().prompt(name);
-                let prompt = prompt.ok_or_else(|| Fault::params(format!("there is no prompt {name:?}")))?;
+                let prompt = prompt.ok_or_else(|| McpFault::invalid_params(format!("there is no prompt {name:?}")))?;
                 prompt.handler.complete(caller, argument, typed, &known).await
             }
-            CompleteRef::Resource { uri } if self.surface().canonical(uri) == task_resource::TEMPLATE => {
+            CompletionReference::Resource { uri } if self.surface().canonical(uri) == task_resource::TEMPLATE => {
                 self.complete_task(client, typed).await?
             }
-            CompleteRef::Resource { uri } => {
+            CompletionReference::Resource { uri } => {
                 let templates = self.surface().templates();
                 let meant = self.surface().canonical(uri);
                 let template = templates.iter().find(|template| template.profile.uri == meant);
                 let template = template
-                    .ok_or_else(|| Fault::params(format!("there is no resource template {uri:?}")))?;
+                    .ok_or_else(|| McpFault::invalid_params(format!("there is no resource template {uri:?}")))?;
                 template.handler.complete(caller, argument, typed, &known).await
             }
         };
@@ -243,13 +243,13 @@ impl Mcp {
 }
 
 /// A cursor of `resources/list`: the family, and where in it the page before ended.
-fn read_cursor(cursor: &str) -> Result<(usize, Option<String>), Fault> {
+fn read_cursor(cursor: &str) -> Result<(usize, Option<String>), McpFault> {
     if let Some(after) = cursor.strip_prefix("after:") {
         return Ok((0, Some(after.to_owned())));
     }
     let read = cursor.strip_prefix("in:").and_then(|rest| rest.split_once(':'));
     let read = read.and_then(|(family, within)| Some((family.parse().ok()?, within)));
-    let (family, within) = read.ok_or_else(|| Fault::params("cursor: not one that this server gave"))?;
+    let (family, within) = read.ok_or_else(|| McpFault::invalid_params("cursor: not one that this server gave"))?;
     Ok((family, (!within.is_empty()).then(|| within.to_owned())))
 }
 

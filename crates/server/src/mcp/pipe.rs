@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use nuncio_engine::{Caller, Engine};
-use nuncio_wire::mcp::Fault;
+use nuncio_wire::mcp::McpFault;
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
@@ -47,7 +47,7 @@ pub async fn serve_pipe(
             Line::Whole(line) => duplex.take(&line, max_depth).await,
             Line::TooLong => {
                 let fault =
-                    Fault::request(format!("the message is larger than {max_bytes} bytes (max_body_bytes)"));
+                    McpFault::invalid_request(format!("the message is larger than {max_bytes} bytes (max_body_bytes)"));
                 if out.send(Response::fault(None, fault).body).await.is_err() {
                     break;
                 }

@@ -7,8 +7,8 @@ use nuncio_engine::{
     surface::{ResourceContent, access_of, matches},
 };
 use nuncio_wire::{
-    jsonrpc::Id,
-    mcp::{self, Fault, Get, Read, Subscribe},
+    jsonrpc::RpcId,
+    mcp::{self, McpFault, GetPromptParams, ReadResourceParams, SubscribeParams},
 };
 use serde_json::{Map, Value};
 
@@ -29,19 +29,19 @@ impl Mcp {
         self: &Arc<Self>,
         client: &Client,
         request: &Request<'_>,
-    ) -> Result<Answered, Fault> {
-        let read: Read = mcp::read(request.params)?;
-        let Read { uri, input_responses, request_state } = read;
+    ) -> Result<Answered, McpFault> {
+        let read: ReadResourceParams = mcp::read_params(request.params)?;
+        let ReadResourceParams { uri, input_responses, request_state } = read;
         let version = client.version;
         if uri.len() > MAX_URI {
-            return Err(Fault::params(format!("uri: at most {MAX_URI} bytes")));
+            return Err(McpFault::invalid_params(format!("uri: at most {MAX_URI} bytes")));
         }
         // Under an alias it is the same thing; the answer names it as the request did.
         let asked = uri;
         let uri = self.surface().canonical(&asked).into_owned();
         if let Some(task) = task_of(&uri) {
             let task = match self.engine.get(&client.caller, task).await {
-                Err(Error::NoSuchTask(_)) => return Err(Fault::no_resource(version, &asked)),
+                Err(Error::NoSuchTask(_)) => return Err(McpFault::no_resource(version, &asked)),
                 task => task?,
             };
             let contents = [task_resource::content(&self.engine, &client.caller, &asked, &task).await?];
@@ -66,7 +66,7 @@ impl Mcp {
                 let variables = matches(&template.profile.uri, &uri)?;
                 Some((template, variables))
             });
-            let Some((template, variables)) = found else { return Err(Fault::no_resource(version, &asked)) };
+            let Some((template, variables)) = found else { return Err(McpFault::no_resource(version, &asked)) };
             arguments = variables.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
             fresh = template.profile.fresh_ms;
             let uri = uri.clone();
@@ -102,7 +102,7 @@ impl Mcp {
     fn contents(
         &self,
         client: &Client,
-        id: &Id,
+        id: &RpcId,
         contents: &[ResourceContent],
         fresh: Option<u64>,
     ) -> Response {
@@ -121,10 +121,10 @@ impl Mcp {
         self: &Arc<Self>,
         client: &Client,
         request: &Request<'_>,
-    ) -> Result<Answered, Fault> {
-        let get: Get = mcp::read(request.params)?;
+    ) -> Result<Answered, McpFault> {
+        let get: GetPromptParams = mcp::read_params(request.params)?;
         let prompt = self.surface().prompt(&get.name).ok_or_else(|| {
-            Fault::params(format!(
+            McpFault::invalid_params(format!(
                 "there is no prompt {:?}: prompts/list names those that there are",
                 get.name
             ))
@@ -138,7 +138,7 @@ impl Mcp {
             .map(|argument| argument.name.as_str())
             .collect();
         if !missing.is_empty() {
-            return Err(Fault::params(format!("arguments: {} must be given", missing.join(", "))));
+            return Err(McpFault::invalid_params(format!("arguments: {} must be given", missing.join(", "))));
         }
         let handling = Handling {
             method: "prompts/get",
@@ -165,12 +165,12 @@ impl Mcp {
     pub(super) async fn subscribe(
         &self,
         client: &Client,
-        id: &Id,
-        Subscribe { uri }: Subscribe,
+        id: &RpcId,
+        SubscribeParams { uri }: SubscribeParams,
         on: bool,
-    ) -> Result<Vec<u8>, Fault> {
+    ) -> Result<Vec<u8>, McpFault> {
         let Some(session) = &client.session else {
-            return Err(Fault::method(client.version, "resources/subscribe"));
+            return Err(McpFault::unknown_method(client.version, "resources/subscribe"));
         };
         let known = if on { Some(self.known_up_to(client, &uri).await?) } else { None };
         let max = self.options.max_subscriptions;
@@ -178,7 +178,7 @@ impl Mcp {
             match known {
                 None => drop(state.subscriptions.remove(&uri)),
                 Some(_) if !state.subscriptions.contains_key(&uri) && state.subscriptions.len() >= max => {
-                    return Err(Fault::params(format!(
+                    return Err(McpFault::invalid_params(format!(
                         "a session follows at most {max} resources (max_subscriptions)"
                     )));
                 }
@@ -191,15 +191,15 @@ impl Mcp {
     }
 
     /// The event up to which a follower of a resource knows it by reading it now. It has to exist.
-    pub(super) async fn known_up_to(&self, client: &Client, uri: &str) -> Result<u64, Fault> {
+    pub(super) async fn known_up_to(&self, client: &Client, uri: &str) -> Result<u64, McpFault> {
         if uri.len() > MAX_URI {
-            return Err(Fault::params(format!("uri: at most {MAX_URI} bytes")));
+            return Err(McpFault::invalid_params(format!("uri: at most {MAX_URI} bytes")));
         }
         let meant = self.surface().canonical(uri);
         if let Some(task) = task_of(&meant) {
             return match self.engine.about(&client.caller, task).await {
                 Ok(about) => Ok(about.seq),
-                Err(Error::NoSuchTask(_)) => Err(Fault::no_resource(client.version, uri)),
+                Err(Error::NoSuchTask(_)) => Err(McpFault::no_resource(client.version, uri)),
                 Err(error) => Err(error.into()),
             };
         }
@@ -212,11 +212,11 @@ impl Mcp {
         let fits = |template: &str| matches(template, &meant).is_some();
         let offered = self.surface().resource(&meant).is_some()
             || self.surface().templates().iter().any(|template| fits(&template.profile.uri));
-        if offered { Ok(0) } else { Err(Fault::no_resource(client.version, uri)) }
+        if offered { Ok(0) } else { Err(McpFault::no_resource(client.version, uri)) }
     }
 
     /// Ids of the caller's newest tasks that begin with what is typed.
-    pub(super) async fn complete_task(&self, client: &Client, typed: &str) -> Result<Vec<String>, Fault> {
+    pub(super) async fn complete_task(&self, client: &Client, typed: &str) -> Result<Vec<String>, McpFault> {
         let query = List { page_size: 100, ..List::default() };
         let listed = self.engine.list_ids(&client.caller, query).await?;
         let ids = listed.ids.iter().map(ToString::to_string);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use nuncio_engine::TaskId;
 use nuncio_wire::{
-    jsonrpc::Id,
-    mcp::{Fault, Token, Version},
+    jsonrpc::RpcId,
+    mcp::{McpFault, ProgressToken, McpVersion},
 };
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
 const LOOKED_AT: u64 = 1000;
 
 /// The id of an event: of a call, or of `tasks/result`, whose request is named as well.
-pub(super) fn event_id(task: TaskId, seq: u64, result: Option<&Id>) -> String {
+pub(super) fn event_id(task: TaskId, seq: u64, result: Option<&RpcId>) -> String {
     match result {
         None => format!("{task}.{seq}"),
         Some(id) => {
@@ -33,31 +33,31 @@ pub(super) fn event_id(task: TaskId, seq: u64, result: Option<&Id>) -> String {
 
 impl Mcp {
     /// The stream of a call, after what its client has seen. Only that stream, and only this session's.
-    pub(super) async fn resume(self: &Arc<Self>, client: &Client, cursor: &str) -> Result<TaskStream, Fault> {
-        let unknown = || Fault::request(format!("Last-Event-ID: {cursor:?} is not an event of this session"));
+    pub(super) async fn resume(self: &Arc<Self>, client: &Client, cursor: &str) -> Result<TaskStream, McpFault> {
+        let unknown = || McpFault::invalid_request(format!("Last-Event-ID: {cursor:?} is not an event of this session"));
         let mut words = cursor.splitn(3, '.');
         let (task, seq, request) = (words.next(), words.next(), words.next());
         let (Some(task), Some(Ok(seq))) = (task, seq.map(str::parse::<u64>)) else { return Err(unknown()) };
         let engine = &self.engine;
-        let about = engine.about(&client.caller, task).await.map_err(|error| match Fault::from(&error) {
+        let about = engine.about(&client.caller, task).await.map_err(|error| match McpFault::from(&error) {
             fault if fault.status == 503 => fault,
             _ => unknown(),
         })?;
         let made = about.request.as_ref().and_then(Made::read);
         // `tasks/result` is asked for from any session; a call belongs to the one that made it.
         let (id, purpose) = match (request, &made) {
-            (Some(hex), _) if client.version == Version::V2025_11_25 => {
+            (Some(hex), _) if client.version == McpVersion::V2025_11_25 => {
                 (request_in(hex).ok_or_else(unknown)?, Purpose::Result)
             }
             (None, Some(made)) if made.session == client.context() => {
-                (Id::from_json(&made.id).ok_or_else(unknown)?, Purpose::Call)
+                (RpcId::from_json(&made.id).ok_or_else(unknown)?, Purpose::Call)
             }
             _ => return Err(unknown()),
         };
         if seq > about.seq {
             return Err(unknown());
         }
-        let token = made.and_then(|made| made.token).as_deref().and_then(Token::from_json);
+        let token = made.and_then(|made| made.token).as_deref().and_then(ProgressToken::from_json);
         let named = (about.origin.id, about.origin.agent.clone());
         let mut stream = TaskStream::new(Arc::clone(self), client.clone(), id, named, token, purpose);
         if about.state.is_terminal() && seq == about.seq {
@@ -74,11 +74,11 @@ impl Mcp {
 }
 
 /// The request that an event id names.
-fn request_in(hex: &str) -> Option<Id> {
-    if !hex.len().is_multiple_of(2) || hex.len() > 2 * Id::MAX_LEN || !hex.is_ascii() {
+fn request_in(hex: &str) -> Option<RpcId> {
+    if !hex.len().is_multiple_of(2) || hex.len() > 2 * RpcId::MAX_LEN || !hex.is_ascii() {
         return None;
     }
     let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16));
     let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok()?;
-    Id::from_json(std::str::from_utf8(&bytes).ok()?)
+    RpcId::from_json(std::str::from_utf8(&bytes).ok()?)
 }

@@ -6,7 +6,7 @@
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use nuncio_engine::{Answer, Caller, clock::Timestamp};
-use nuncio_wire::mcp::Fault;
+use nuncio_wire::mcp::McpFault;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -64,8 +64,8 @@ impl Seal {
         request: &str,
         now: Timestamp,
         state: &str,
-    ) -> Result<Kept, Fault> {
-        let refused = || Fault::params("requestState: it was not given by this server for this request");
+    ) -> Result<Kept, McpFault> {
+        let refused = || McpFault::invalid_params("requestState: it was not given by this server for this request");
         let (body, tag) = state.split_once('.').ok_or_else(refused)?;
         let tag = BASE64_URL_SAFE_NO_PAD.decode(tag).map_err(|_| refused())?;
         self.0.clone().chain_update(body).verify_slice(&tag).map_err(|_| refused())?;
@@ -75,7 +75,7 @@ impl Seal {
             return Err(refused());
         }
         if now.0 > signed.e {
-            return Err(Fault::params("requestState: it has expired: begin again without it"));
+            return Err(McpFault::invalid_params("requestState: it has expired: begin again without it"));
         }
         Ok(signed.k)
     }

@@ -15,8 +15,8 @@ use std::{
 
 use nuncio_engine::{Caller, Engine, Error, Level, TaskId, clock::Timestamp, store};
 use nuncio_wire::{
-    jsonrpc::Id,
-    mcp::{Capabilities, Fault, Version},
+    jsonrpc::RpcId,
+    mcp::{ClientCapabilities, McpFault, McpVersion},
 };
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
@@ -45,8 +45,8 @@ pub(crate) struct Session {
     id: String,
     owner: String,
     context: String,
-    version: Version,
-    capabilities: Capabilities,
+    version: McpVersion,
+    capabilities: ClientCapabilities,
     state: RwLock<State>,
     /// The version of what the store holds; 0: the store does not know this session.
     kept: AtomicU64,
@@ -55,12 +55,12 @@ pub(crate) struct Session {
     /// Counts the changes that this node knows of.
     changed: watch::Sender<u64>,
     /// Requests that the client does not want answered any more, newest last.
-    cancelled: Mutex<VecDeque<Id>>,
+    cancelled: Mutex<VecDeque<RpcId>>,
     /// The streams that are open here, by what they tell of. Each message goes on one stream, so a new one
     /// takes the place of the old.
     streams: Mutex<HashMap<Tells, watch::Sender<()>>>,
     /// Handlers that ask, by the request that they answer.
-    handlers: Mutex<HashMap<Id, AbortHandle>>,
+    handlers: Mutex<HashMap<RpcId, AbortHandle>>,
     /// Held while the session is changed: what one change wrote the next one has to see.
     changing: tokio::sync::Mutex<()>,
 }
@@ -71,7 +71,7 @@ pub(super) enum Tells {
     /// Whatever belongs to no call.
     Session,
     /// A task, to whoever waits for the answer to that request.
-    Task(TaskId, Id),
+    Task(TaskId, RpcId),
 }
 
 /// A stream's place in its session.
@@ -115,7 +115,7 @@ pub(super) struct State {
 #[derive(Serialize, Deserialize)]
 struct Body {
     version: String,
-    capabilities: Capabilities,
+    capabilities: ClientCapabilities,
     #[serde(flatten)]
     state: State,
 }
@@ -125,8 +125,8 @@ impl Session {
     pub(crate) fn passing(
         engine: &Engine,
         caller: &Caller,
-        version: Version,
-        capabilities: Capabilities,
+        version: McpVersion,
+        capabilities: ClientCapabilities,
     ) -> Self {
         Self::of(new_id(engine), caller.owner().to_owned(), version, capabilities, State::default(), 0)
     }
@@ -134,8 +134,8 @@ impl Session {
     fn of(
         id: String,
         owner: String,
-        version: Version,
-        capabilities: Capabilities,
+        version: McpVersion,
+        capabilities: ClientCapabilities,
         state: State,
         kept: u64,
     ) -> Self {
@@ -164,7 +164,7 @@ impl Session {
     fn read(stored: store::Session) -> Result<Self, Error> {
         let damaged = |what: &dyn std::fmt::Display| Error::Internal(format!("a session is damaged: {what}"));
         let body: Body = serde_json::from_slice(&stored.body).map_err(|e| damaged(&e))?;
-        let version = Version::parse(&body.version).ok_or_else(|| damaged(&body.version))?;
+        let version = McpVersion::parse(&body.version).ok_or_else(|| damaged(&body.version))?;
         Ok(Self::of(stored.id, stored.owner, version, body.capabilities, body.state, stored.version))
     }
 
@@ -176,11 +176,11 @@ impl Session {
         &self.context
     }
 
-    pub(super) fn version(&self) -> Version {
+    pub(super) fn version(&self) -> McpVersion {
         self.version
     }
 
-    pub(super) fn capabilities(&self) -> Capabilities {
+    pub(super) fn capabilities(&self) -> ClientCapabilities {
         self.capabilities
     }
 
@@ -215,7 +215,7 @@ impl Session {
     }
 
     /// The client does not want that request answered any more.
-    pub(super) fn cancelled(&self, request: &Id) {
+    pub(super) fn cancelled(&self, request: &RpcId) {
         let mut cancelled = self.cancelled.lock();
         if cancelled.len() >= MAX_CANCELLED {
             cancelled.pop_front();
@@ -233,17 +233,17 @@ impl Session {
     }
 
     /// Notes a handler that asks on behalf of a request, so that it can be stopped.
-    pub(super) fn runs_handler(&self, request: &Id, work: AbortHandle) {
+    pub(super) fn runs_handler(&self, request: &RpcId, work: AbortHandle) {
         self.handlers.lock().insert(request.clone(), work);
     }
 
     /// Stops the handler of that request; returns whether there was one.
-    pub(super) fn stop_handler(&self, request: &Id) -> bool {
+    pub(super) fn stop_handler(&self, request: &RpcId) -> bool {
         let work = self.handlers.lock().remove(request);
         work.inspect(AbortHandle::abort).is_some()
     }
 
-    pub(super) fn is_cancelled(&self, request: &Id) -> bool {
+    pub(super) fn is_cancelled(&self, request: &RpcId) -> bool {
         self.cancelled.lock().contains(request)
     }
 
@@ -289,10 +289,10 @@ impl Sessions {
     pub(super) async fn create(
         &self,
         caller: &Caller,
-        version: Version,
-        capabilities: Capabilities,
+        version: McpVersion,
+        capabilities: ClientCapabilities,
         client: Option<String>,
-    ) -> Result<Session, Fault> {
+    ) -> Result<Session, McpFault> {
         let (id, state) = (new_id(&self.engine), State { client, ..State::default() });
         let session = Session::of(id, caller.owner().to_owned(), version, capabilities, state.clone(), 1);
         let now = self.engine.clock().now();
@@ -321,7 +321,7 @@ impl Sessions {
     }
 
     /// The session of that id, if it is the caller's.
-    pub(super) async fn find(&self, caller: &Caller, id: &str) -> Result<Option<Arc<Session>>, Fault> {
+    pub(super) async fn find(&self, caller: &Caller, id: &str) -> Result<Option<Arc<Session>>, McpFault> {
         let shared = self.engine.store().is_shared();
         let remembered = self.known.lock().get(id).map(|known| (Arc::clone(&known.session), known.checked));
         let session = match remembered {
@@ -344,7 +344,7 @@ impl Sessions {
         Ok(session)
     }
 
-    async fn look(&self, id: &str, remembered: Option<Arc<Session>>) -> Result<Option<Arc<Session>>, Fault> {
+    async fn look(&self, id: &str, remembered: Option<Arc<Session>>) -> Result<Option<Arc<Session>>, McpFault> {
         let forgotten = self.forgotten.load(Ordering::Acquire);
         let Some(stored) = self.engine.store().session(id).await.map_err(Error::from)? else {
             if let Some(session) = remembered {
@@ -375,7 +375,7 @@ impl Sessions {
     }
 
     /// Looks whether the session was changed or ended elsewhere.
-    pub(super) async fn refresh(&self, session: &Arc<Session>) -> Result<(), Fault> {
+    pub(super) async fn refresh(&self, session: &Arc<Session>) -> Result<(), McpFault> {
         if session.is_kept() && self.engine.store().is_shared() {
             self.look(&session.id, Some(Arc::clone(session))).await?;
         }
@@ -386,8 +386,8 @@ impl Sessions {
     pub(super) async fn change(
         &self,
         session: &Session,
-        change: impl Fn(&mut State) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        change: impl Fn(&mut State) -> Result<(), McpFault>,
+    ) -> Result<(), McpFault> {
         let _changing = session.changing.lock().await;
         for _ in 0..AGAIN {
             let kept = session.kept.load(Ordering::Acquire);
@@ -405,16 +405,16 @@ impl Sessions {
             // Changed elsewhere, or gone.
             let stored = store.session(&session.id).await.map_err(Error::from)?;
             let Some(stored) = stored else {
-                return Err(Fault::request("the session has ended").status(404));
+                return Err(McpFault::invalid_request("the session has ended").with_status(404));
             };
             let read = Session::read(stored)?;
             session.set(read.state(), read.kept.load(Ordering::Acquire));
         }
-        Err(Fault::internal("the session changes too often: try again"))
+        Err(McpFault::internal("the session changes too often: try again"))
     }
 
     /// Ends a session; returns whether there was one.
-    pub(super) async fn end(&self, session: &Session) -> Result<bool, Fault> {
+    pub(super) async fn end(&self, session: &Session) -> Result<bool, McpFault> {
         let ended = self.engine.store().delete_session(&session.id).await.map_err(Error::from)?;
         self.forget(session);
         Ok(ended)

@@ -83,7 +83,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
         duplex.close().await;
     });
     let mut first = b"event: endpoint\n".to_vec();
-    sse::event(&mut first, None, |out| {
+    sse::write_event(&mut first, None, |out| {
         out.extend_from_slice(format!("/messages?sessionId={name}").as_bytes());
     });
     let writer = Writer {
@@ -126,7 +126,7 @@ impl Writer {
                 let mut out = b"event: message\n".to_vec();
                 let message = message?;
                 self.live.told(type_of(&message), None, None);
-                sse::event(&mut out, None, |out| out.extend_from_slice(&message));
+                sse::write_event(&mut out, None, |out| out.extend_from_slice(&message));
                 Some(out.into())
             }
             () = tokio::time::sleep(self.keep_alive) => Some(Bytes::from_static(sse::KEEP_ALIVE)),

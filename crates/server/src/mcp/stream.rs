@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nuncio_wire::jsonrpc::Id;
+use nuncio_wire::jsonrpc::RpcId;
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::{session::Session, task_stream::TaskStream};
@@ -59,7 +59,7 @@ pub(crate) struct HandlerStream {
     frames: mpsc::Receiver<Frame>,
     work: Option<AbortHandle>,
     /// Whose it is, and which request it answers.
-    call: Option<(Arc<Session>, Id)>,
+    call: Option<(Arc<Session>, RpcId)>,
 }
 
 impl HandlerStream {
@@ -68,7 +68,7 @@ impl HandlerStream {
         (send, Self { frames, work: None, call: None })
     }
 
-    pub(super) fn of(mut self, work: AbortHandle, session: Option<Arc<Session>>, request: Id) -> Self {
+    pub(super) fn of(mut self, work: AbortHandle, session: Option<Arc<Session>>, request: RpcId) -> Self {
         self.work = Some(work);
         self.call = session.map(|session| (session, request));
         self

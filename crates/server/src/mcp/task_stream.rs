@@ -17,10 +17,10 @@ use nuncio_engine::{
     question::{Ask, Question},
 };
 use nuncio_wire::{
-    a2a::Ids,
-    jsonrpc::{self, Id},
+    a2a::TaskIds,
+    jsonrpc::{self, RpcId},
     mcp::{
-        self, Asked, Capabilities, EventOf, Fault, Token, text_of_parts, write_log, write_progress,
+        self, McpQuestion, ClientCapabilities, TaskEventRequest, McpFault, ProgressToken, text_of_parts, write_log, write_progress,
         write_question, write_task_event,
     },
 };
@@ -57,10 +57,10 @@ pub(crate) struct TaskStream {
     pub(super) mcp: Arc<Mcp>,
     pub(super) client: Client,
     /// The request that is answered.
-    pub(super) id: Id,
+    pub(super) id: RpcId,
     pub(super) task: TaskId,
     pub(super) agent: String,
-    pub(super) token: Option<Token>,
+    pub(super) token: Option<ProgressToken>,
     pub(super) purpose: Purpose,
     follower: Option<Follower>,
     /// Its place among the streams of its session.
@@ -90,9 +90,9 @@ impl TaskStream {
     pub(super) fn new(
         mcp: Arc<Mcp>,
         client: Client,
-        id: Id,
+        id: RpcId,
         (task, agent): (TaskId, String),
-        token: Option<Token>,
+        token: Option<ProgressToken>,
         purpose: Purpose,
     ) -> Self {
         Self {
@@ -205,7 +205,7 @@ impl TaskStream {
                 Ok(Next::Closing) => {
                     // It is told to call again, so what it called must not go on.
                     let _ = self.mcp.engine.cancel(&self.client.caller, &self.task.to_string()).await;
-                    let fault = Fault::internal("the server is stopping: call again").status(503);
+                    let fault = McpFault::internal("the server is stopping: call again").with_status(503);
                     return Some(self.last(Response::fault(Some(&self.id), fault)));
                 }
                 Ok(Next::Nudge(Nudge::LetGo)) if self.can_come_again() => {
@@ -336,9 +336,9 @@ impl TaskStream {
             return;
         }
         let task = self.task.to_string();
-        let ids = Ids { task: &task, context: &self.context };
+        let ids = TaskIds { task: &task, context: &self.context };
         let mut data = Vec::with_capacity(384);
-        if write_task_event(&mut data, &ids, seq, entry, EventOf::Task) {
+        if write_task_event(&mut data, &ids, seq, entry, TaskEventRequest::Task) {
             self.tell(seq, data);
         }
     }
@@ -353,8 +353,8 @@ impl TaskStream {
             self.asked = true;
             return;
         }
-        let asked = Asked::Question(question);
-        if !asked.fits(self.client.capabilities) {
+        let asked = McpQuestion::Question(question);
+        if !asked.is_supported_by(self.client.capabilities) {
             // Somebody else may answer, over another protocol.
             return;
         }
@@ -408,7 +408,7 @@ impl TaskStream {
     pub(super) fn response(&self, task: &Task) -> Response {
         let Some(output) = mcp::output_of(task) else {
             let why = task.status_message.as_ref().map(Message::joined_text);
-            return Response::fault(Some(&self.id), Fault::internal(why.unwrap_or_default()));
+            return Response::fault(Some(&self.id), McpFault::internal(why.unwrap_or_default()));
         };
         let (version, task_id) = (self.client.version, self.task.to_string());
         Response::result(self.mcp.result_of(
@@ -437,13 +437,13 @@ impl TaskStream {
         let Purpose::Stateless { digest, .. } = &self.purpose else {
             return Response::fault(
                 Some(&self.id),
-                Fault::internal("only stateless calls end with a question"),
+                McpFault::internal("only stateless calls end with a question"),
             );
         };
         let version = self.client.version;
         let missing = missing_for(&task, self.client.capabilities);
-        if missing != Capabilities::default() {
-            return Response::fault(Some(&self.id), Fault::missing(version, missing));
+        if missing != ClientCapabilities::default() {
+            return Response::fault(Some(&self.id), McpFault::missing_capability(version, missing));
         }
         let now = self.mcp.engine.clock().now();
         let kept = Kept { task: Some(self.task.to_string()), answers: BTreeMap::new(), state: None };
@@ -489,10 +489,10 @@ impl TaskStream {
 }
 
 /// What a client would have to be able to do for the questions of a task.
-fn missing_for(task: &Task, client: Capabilities) -> Capabilities {
-    let mut missing = Capabilities::default();
+fn missing_for(task: &Task, client: ClientCapabilities) -> ClientCapabilities {
+    let mut missing = ClientCapabilities::default();
     for (_, question) in &task.questions {
-        if Asked::Question(question).fits(client) {
+        if McpQuestion::Question(question).is_supported_by(client) {
             continue;
         }
         match question.ask {

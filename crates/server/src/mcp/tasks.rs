@@ -6,9 +6,9 @@ use std::sync::Arc;
 use nuncio_engine::{Error, List, Task};
 use nuncio_wire::{
     json,
-    jsonrpc::{self, Id},
+    jsonrpc::{self, RpcId},
     mcp::{
-        self, Capabilities, EVENTS, Fault, Page, TaskView, Token, Update, Version, answer_in_result,
+        self, ClientCapabilities, EVENTS, McpFault, ListParams, McpTaskView, ProgressToken, UpdateTaskParams, McpVersion, answer_in_result,
         write_task,
     },
 };
@@ -27,27 +27,27 @@ impl Mcp {
         self: &Arc<Self>,
         client: &Client,
         request: &Request<'_>,
-    ) -> Result<Answered, Fault> {
+    ) -> Result<Answered, McpFault> {
         let (version, id) = (client.version, &request.id);
         let known = match request.method {
             "tasks/get" | "tasks/cancel" => true,
             "tasks/update" => version.is_stateless(),
             _ => !version.is_stateless(),
         };
-        if !known || version < Version::V2025_11_25 {
-            return Err(Fault::method(version, request.method));
+        if !known || version < McpVersion::V2025_11_25 {
+            return Err(McpFault::unknown_method(version, request.method));
         }
         if version.is_stateless() && !client.capabilities.tasks {
-            return Err(Fault::missing(
+            return Err(McpFault::missing_capability(
                 client.version,
-                Capabilities { tasks: true, ..Capabilities::default() },
+                ClientCapabilities { tasks: true, ..ClientCapabilities::default() },
             ));
         }
         let done = |body: Vec<u8>| Ok(Answered::Now(Response::result(body)));
         if request.method == "tasks/list" {
-            return done(self.list_tasks(client, id, mcp::read(request.params)?).await?);
+            return done(self.list_tasks(client, id, mcp::read_params(request.params)?).await?);
         }
-        let params: Update = mcp::read(request.params)?;
+        let params: UpdateTaskParams = mcp::read_params(request.params)?;
         let name = &params.task_id;
         match request.method {
             "tasks/get" => {
@@ -62,7 +62,7 @@ impl Mcp {
                     // Answers to what is not asked, or not any more, are let pass.
                     if task.questions.iter().any(|(_, open)| open.id == *question) {
                         let answer = answer_in_result(response)
-                            .map_err(|why| Fault::params(format!("inputResponses.{question}: {why}")))?;
+                            .map_err(|why| McpFault::invalid_params(format!("inputResponses.{question}: {why}")))?;
                         self.give_answer(client, name, question, answer).await?;
                     }
                 }
@@ -76,7 +76,7 @@ impl Mcp {
     }
 
     /// The answer to a call that made a task.
-    pub(super) fn created(&self, client: &Client, id: &Id, task: &Task) -> Vec<u8> {
+    pub(super) fn created(&self, client: &Client, id: &RpcId, task: &Task) -> Vec<u8> {
         let version = client.version;
         let view = self.view(client, task, false);
         if version.is_stateless() {
@@ -88,7 +88,7 @@ impl Mcp {
     }
 
     /// How a task is shown to that client.
-    pub(super) fn view(&self, client: &Client, task: &Task, detailed: bool) -> TaskView {
+    pub(super) fn view(&self, client: &Client, task: &Task, detailed: bool) -> McpTaskView {
         let created_at = task.origin.id.made_at();
         // Kept for the retention after its end; until then, for ever.
         let retention = self.engine.options().retention.as_millis() as i64;
@@ -100,10 +100,10 @@ impl Mcp {
             })
             .flatten();
         let poll_ms = self.options.poll_interval.as_millis() as u64;
-        TaskView { version: client.version, created_at, ttl_ms, poll_ms, detailed }
+        McpTaskView { version: client.version, created_at, ttl_ms, poll_ms, detailed }
     }
 
-    async fn cancel_task(&self, client: &Client, id: &Id, name: &str) -> Result<Vec<u8>, Fault> {
+    async fn cancel_task(&self, client: &Client, id: &RpcId, name: &str) -> Result<Vec<u8>, McpFault> {
         let version = client.version;
         let task = match self.engine.cancel(&client.caller, name).await {
             Ok(task) => task,
@@ -118,7 +118,7 @@ impl Mcp {
         }
         if !task.state.is_terminal() {
             // The wish is durable; but the answer would have to say that it is cancelled.
-            return Err(Fault::internal("the task is still ending: ask for it again"));
+            return Err(McpFault::internal("the task is still ending: ask for it again"));
         }
         let view = self.view(client, &task, true);
         Ok(self.result(version, id, |result| write_task(result, &task, view)))
@@ -129,13 +129,13 @@ impl Mcp {
     async fn task_result(
         self: &Arc<Self>,
         client: &Client,
-        id: &Id,
+        id: &RpcId,
         name: &str,
         after: Option<u64>,
-    ) -> Result<Answered, Fault> {
+    ) -> Result<Answered, McpFault> {
         let task = self.engine.get(&client.caller, name).await?;
         let made = self.engine.about(&client.caller, name).await?.request.and_then(|made| Made::read(&made));
-        let token = made.and_then(|made| made.token).and_then(|token| Token::from_json(&token));
+        let token = made.and_then(|made| made.token).and_then(|token| ProgressToken::from_json(&token));
         let named = (task.origin.id, task.origin.agent.clone());
         let mut stream =
             TaskStream::new(Arc::clone(self), client.clone(), id.clone(), named, token, Purpose::Result);
@@ -158,7 +158,7 @@ impl Mcp {
         Ok(Answered::Call(CallStream::Task(Box::new(stream))))
     }
 
-    async fn list_tasks(&self, client: &Client, id: &Id, page: Page) -> Result<Vec<u8>, Fault> {
+    async fn list_tasks(&self, client: &Client, id: &RpcId, page: ListParams) -> Result<Vec<u8>, McpFault> {
         let query = List {
             page_token: page.cursor,
             page_size: self.options.page_size.clamp(1, nuncio_engine::commands::list::MAX_PAGE),
@@ -177,15 +177,15 @@ impl Mcp {
 }
 
 /// A cursor that the task never had is refused: a client that skips what it has not seen would lose it silently.
-pub(super) fn unknown_cursor(task: &str, after: u64, last: u64) -> Fault {
-    Fault::params(format!(
+pub(super) fn unknown_cursor(task: &str, after: u64, last: u64) -> McpFault {
+    McpFault::invalid_params(format!(
         "_meta.{EVENTS}: the task {task} has no event {after}, its last one is {last}: begin after 0"
     ))
 }
 
 /// The answer that something was heard (2026-07-28). With nothing else in it: rmcp takes one with a `_meta` for
 /// the result of a tool.
-fn acknowledged(id: &Id) -> Vec<u8> {
+fn acknowledged(id: &RpcId) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     jsonrpc::write_result(&mut out, id, |out| {
         json::object(out, |result| result.value("resultType", "complete"));

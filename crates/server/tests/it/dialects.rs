@@ -2,7 +2,7 @@
 //! task in all of them.
 
 use nuncio_engine::{Caller, Message, Role, Submit};
-use nuncio_wire::a2a::{Dialect, View};
+use nuncio_wire::a2a::{Dialect, TaskDetail};
 use serde_json::{Value, json};
 
 use crate::{
@@ -771,7 +771,7 @@ async fn a_direct_call_and_a_request_give_the_same() {
         submit.client_id = (version == "0.1").then(|| "t-direct".to_owned());
         let direct = site.engine.submit(&caller, submit).await.unwrap();
         let mut written = vec![];
-        dialect.write_task(&mut written, &direct, View::default());
+        dialect.write_task(&mut written, &direct, TaskDetail::default());
         let written: Value = serde_json::from_slice(&written).unwrap();
         assert_eq!(site.result(version, method, json!({ "id": direct.origin.public_id() })).await, written);
 
@@ -802,7 +802,7 @@ async fn a_direct_call_and_a_request_give_the_same() {
     let waiting = site.begin("wait").await;
     let canceled = site.engine.cancel(&caller, &waiting).await.unwrap();
     let mut written = vec![];
-    Dialect::V1.write_task(&mut written, &canceled, View::default());
+    Dialect::V1.write_task(&mut written, &canceled, TaskDetail::default());
     let got = site.result("1.0", "GetTask", json!({ "id": waiting })).await;
     assert_eq!(got, serde_json::from_slice::<Value>(&written).unwrap());
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{
     Dialect,
-    input::{Malformed, Path, Whole},
+    input::{MalformedInput, JsonPath, WholeNumber},
     part::{self, PartIn},
 };
 use crate::json;
@@ -94,14 +94,14 @@ pub(super) struct ArtifactIn<'a> {
     parts: Option<Vec<PartIn<'a>>>,
     metadata: Option<Metadata>,
     extensions: Option<Vec<String>>,
-    index: Option<Whole>,
+    index: Option<WholeNumber>,
     append: Option<bool>,
     last_chunk: Option<bool>,
 }
 
 impl ArtifactIn<'_> {
     /// Reads an artifact as the piece that it is, or as the one piece of a whole one.
-    pub(super) fn read(self, dialect: Dialect, at: Path<'_>) -> Result<ArtifactChunk, Malformed> {
+    pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<ArtifactChunk, MalformedInput> {
         let path = at.member("parts");
         let parts = self.parts.unwrap_or_default().into_iter().enumerate();
         let parts =
@@ -125,7 +125,7 @@ impl ArtifactIn<'_> {
 }
 
 /// The piece as a whole.
-pub(super) fn whole(chunk: ArtifactChunk) -> Artifact {
+pub(super) fn whole_artifact(chunk: ArtifactChunk) -> Artifact {
     Artifact {
         id: chunk.id,
         name: chunk.name,

@@ -9,11 +9,11 @@ use nuncio_engine::{
 
 /// A request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Call {
+pub enum A2aCall {
     /// Take a message and answer with the task.
-    Send(Box<Send>),
+    Send(Box<SendMessage>),
     /// Take a message and stream what comes of it.
-    Stream(Box<Send>),
+    Stream(Box<SendMessage>),
     /// Show a task.
     Get {
         /// Its id.
@@ -22,7 +22,7 @@ pub enum Call {
         history_length: Option<usize>,
     },
     /// Show the caller's tasks.
-    List(List),
+    List(ListTasks),
     /// Stop a task.
     Cancel {
         /// Its id.
@@ -71,7 +71,7 @@ pub enum Call {
 
 /// A message with how it is to be handled.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Send {
+pub struct SendMessage {
     /// The id that the client made for its task (0.1 only): it continues the task of that id, or makes it.
     pub client_task_id: Option<String>,
     /// The task that is continued: it must exist. Never set in 0.1.
@@ -92,7 +92,7 @@ pub struct Send {
     pub metadata: Option<Metadata>,
 }
 
-impl Send {
+impl SendMessage {
     /// A message that begins a task, with nothing else said.
     pub fn new(message: Message) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl Send {
 
 /// Which tasks to list, and how much of each.
 #[derive(Debug, Clone, PartialEq)]
-pub struct List {
+pub struct ListTasks {
     /// Only of this conversation.
     pub context: Option<String>,
     /// Only in this state.
@@ -128,14 +128,14 @@ pub struct List {
     pub include_artifacts: bool,
 }
 
-impl List {
+impl ListTasks {
     /// The size of a page where the caller names none.
     pub const DEFAULT_PAGE_SIZE: usize = 50;
     /// The largest page.
     pub const MAX_PAGE_SIZE: usize = 100;
 }
 
-impl Default for List {
+impl Default for ListTasks {
     fn default() -> Self {
         Self {
             context: None,

@@ -68,7 +68,7 @@ pub fn v0_1(profile: &Profile, cx: &CardContext) -> Value {
 }
 
 /// One document that clients of 0.3 and of 1.0 take as it is: each finds the members of its generation.
-pub fn both(profile: &Profile, cx: &CardContext) -> Value {
+pub fn combined(profile: &Profile, cx: &CardContext) -> Value {
     let mut card = shared(profile, cx);
     add_v0_3(&mut card, profile, cx);
     let older = card.clone();

@@ -7,14 +7,14 @@ use nuncio_engine::{
 };
 
 use super::{
-    Dialect, Ids, artifact,
+    Dialect, TaskIds, artifact,
     status::{self, StatusOut},
 };
 use crate::json;
 
 /// What a frame means for the stream that it is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Frame {
+pub struct A2aFrame {
     /// No frame follows: the stream closes.
     pub ends_stream: bool,
     /// The agent has had its say: the task ended, or it waits for the caller. Up to 0.3 this ends every
@@ -22,8 +22,8 @@ pub struct Frame {
     pub ends_turn: bool,
 }
 
-impl Frame {
-    pub(super) fn of(dialect: Dialect, state: State) -> Self {
+impl A2aFrame {
+    pub(super) fn for_state(dialect: Dialect, state: State) -> Self {
         let ends_turn = state.is_terminal() || state.is_interrupted();
         Self { ends_turn, ends_stream: state.is_terminal() || (ends_turn && dialect != Dialect::V1) }
     }
@@ -33,10 +33,10 @@ impl Frame {
 pub(super) fn write(
     out: &mut Vec<u8>,
     dialect: Dialect,
-    ids: Ids<'_>,
+    ids: TaskIds<'_>,
     seq: u64,
     entry: &Entry,
-) -> Option<Frame> {
+) -> Option<A2aFrame> {
     let made;
     let (state, message) = match entry.event() {
         Event::Status(status) => (status.state, status.message.as_ref()),
@@ -56,11 +56,11 @@ pub(super) fn write(
         Event::Answer(_) | Event::Withdrawn(_) => (State::Working, None),
         Event::Artifact(chunk) => {
             write_artifact(out, dialect, ids, chunk);
-            return Some(Frame { ends_stream: false, ends_turn: false });
+            return Some(A2aFrame { ends_stream: false, ends_turn: false });
         }
         Event::Message(_) | Event::Log(_) => return None,
     };
-    let frame = Frame::of(dialect, state);
+    let frame = A2aFrame::for_state(dialect, state);
     write_status(out, dialect, ids, frame.ends_stream, |out| {
         StatusOut { state, message, at: entry.at() }.write(out, dialect, ids);
     });
@@ -71,26 +71,26 @@ pub(super) fn write(
 pub(super) fn write_log(
     out: &mut Vec<u8>,
     dialect: Dialect,
-    ids: Ids<'_>,
+    ids: TaskIds<'_>,
     seq: u64,
     (at, line): (Timestamp, &LogLine),
-) -> Frame {
+) -> A2aFrame {
     let message = status::log_message(line, ids.task, seq);
     write_status(out, dialect, ids, false, |out| {
         StatusOut { state: State::Working, message: Some(&message), at }.write(out, dialect, ids);
     });
-    Frame { ends_stream: false, ends_turn: false }
+    A2aFrame { ends_stream: false, ends_turn: false }
 }
 
 /// Writes a status update around the status that the closure writes.
 pub(super) fn write_status(
     out: &mut Vec<u8>,
     dialect: Dialect,
-    ids: Ids<'_>,
+    ids: TaskIds<'_>,
     last: bool,
     status: impl FnOnce(&mut Vec<u8>),
 ) {
-    update(out, dialect, ids, "statusUpdate", "status-update", |update| {
+    write_update(out, dialect, ids, "statusUpdate", "status-update", |update| {
         status(update.key("status"));
         if dialect != Dialect::V1 {
             update.value("final", &last);
@@ -98,8 +98,8 @@ pub(super) fn write_status(
     });
 }
 
-fn write_artifact(out: &mut Vec<u8>, dialect: Dialect, ids: Ids<'_>, chunk: &ArtifactChunk) {
-    update(out, dialect, ids, "artifactUpdate", "artifact-update", |update| {
+fn write_artifact(out: &mut Vec<u8>, dialect: Dialect, ids: TaskIds<'_>, chunk: &ArtifactChunk) {
+    write_update(out, dialect, ids, "artifactUpdate", "artifact-update", |update| {
         artifact::write_chunk(update.key("artifact"), dialect, chunk);
         if dialect != Dialect::V0_1 {
             update.optional("append", chunk.append.then_some(&true));
@@ -109,15 +109,15 @@ fn write_artifact(out: &mut Vec<u8>, dialect: Dialect, ids: Ids<'_>, chunk: &Art
 }
 
 /// The shell of an update: in 1.0 a member of that name, in 0.3 an object of that kind, in 0.1 a bare object.
-fn update(
+fn write_update(
     out: &mut Vec<u8>,
     dialect: Dialect,
-    ids: Ids<'_>,
+    ids: TaskIds<'_>,
     name: &'static str,
     kind: &'static str,
-    members: impl FnOnce(&mut json::Object<'_>),
+    members: impl FnOnce(&mut json::JsonObject<'_>),
 ) {
-    let with_ids = |object: &mut json::Object<'_>| {
+    let with_ids = |object: &mut json::JsonObject<'_>| {
         if dialect == Dialect::V0_1 {
             object.value("id", ids.task);
         } else {
@@ -139,7 +139,7 @@ fn update(
 /// Whether the agent has had its say with this event: the task ended, or it waits for the caller.
 pub(super) fn ends_turn(event: &Event) -> bool {
     match event {
-        Event::Status(status) => Frame::of(Dialect::V0_3, status.state).ends_turn,
+        Event::Status(status) => A2aFrame::for_state(Dialect::V0_3, status.state).ends_turn,
         Event::Question(_) => true,
         _ => false,
     }

@@ -3,13 +3,13 @@
 use nuncio_engine::error::{Error, whole_seconds};
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, input::Malformed};
-use crate::jsonrpc::{self, Id};
+use super::{Dialect, input::MalformedInput};
+use crate::jsonrpc::{self, RpcId};
 
 /// Everything that can be wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the documentation")]
-pub enum Problem {
+pub enum A2aProblem {
     ParseError,
     InvalidRequest,
     MethodNotFound,
@@ -46,28 +46,28 @@ pub enum Problem {
 /// best: 0.3 took the refusal of messages to ended tasks for invalid params, and no dialect after 0.1 has codes
 /// for load and access, for which the specification names the internal error.
 #[rustfmt::skip]
-const PROBLEMS: [(Problem, &str, [i32; 3]); 21] = [
-    (Problem::ParseError,                "PARSE_ERROR",                        [-32700, -32700, -32700]),
-    (Problem::InvalidRequest,            "INVALID_REQUEST",                    [-32600, -32600, -32600]),
-    (Problem::MethodNotFound,            "METHOD_NOT_FOUND",                   [-32601, -32601, -32601]),
-    (Problem::InvalidParams,             "INVALID_PARAMS",                     [-32602, -32602, -32602]),
-    (Problem::Internal,                  "INTERNAL_ERROR",                     [-32603, -32603, -32603]),
-    (Problem::TaskNotFound,              "TASK_NOT_FOUND",                     [-32001, -32001, -32001]),
-    (Problem::TaskNotCancelable,         "TASK_NOT_CANCELABLE",                [-32002, -32002, -32002]),
-    (Problem::PushUnsupported,           "PUSH_NOTIFICATION_NOT_SUPPORTED",    [-32003, -32003, -32003]),
-    (Problem::UnsupportedOperation,      "UNSUPPORTED_OPERATION",              [-32004, -32004, -32004]),
-    (Problem::StreamingUnsupported,      "UNSUPPORTED_OPERATION",              [-32006, -32004, -32004]),
-    (Problem::TaskEnded,                 "UNSUPPORTED_OPERATION",              [-32009, -32602, -32004]),
-    (Problem::ContentTypeNotSupported,   "CONTENT_TYPE_NOT_SUPPORTED",         [-32005, -32005, -32005]),
-    (Problem::ExtendedCardUnsupported,   "UNSUPPORTED_OPERATION",              [-32004, -32007, -32004]),
-    (Problem::ExtendedCardNotConfigured, "EXTENDED_AGENT_CARD_NOT_CONFIGURED", [-32004, -32007, -32007]),
-    (Problem::ExtensionRequired,         "EXTENSION_SUPPORT_REQUIRED",         [-32004, -32004, -32008]),
-    (Problem::VersionNotSupported,       "VERSION_NOT_SUPPORTED",              [-32004, -32009, -32009]),
-    (Problem::Unauthenticated,           "UNAUTHENTICATED",                    [-32007, -32603, -32603]),
-    (Problem::Forbidden,                 "PERMISSION_DENIED",                  [-32008, -32603, -32603]),
-    (Problem::LimitReached,              "LIMIT_REACHED",                      [-32010, -32602, -32602]),
-    (Problem::TooFast,                   "RATE_LIMIT_EXCEEDED",                [-32010, -32603, -32603]),
-    (Problem::Unavailable,               "UNAVAILABLE",                        [-32011, -32603, -32603]),
+const PROBLEMS: [(A2aProblem, &str, [i32; 3]); 21] = [
+    (A2aProblem::ParseError,                "PARSE_ERROR",                        [-32700, -32700, -32700]),
+    (A2aProblem::InvalidRequest,            "INVALID_REQUEST",                    [-32600, -32600, -32600]),
+    (A2aProblem::MethodNotFound,            "METHOD_NOT_FOUND",                   [-32601, -32601, -32601]),
+    (A2aProblem::InvalidParams,             "INVALID_PARAMS",                     [-32602, -32602, -32602]),
+    (A2aProblem::Internal,                  "INTERNAL_ERROR",                     [-32603, -32603, -32603]),
+    (A2aProblem::TaskNotFound,              "TASK_NOT_FOUND",                     [-32001, -32001, -32001]),
+    (A2aProblem::TaskNotCancelable,         "TASK_NOT_CANCELABLE",                [-32002, -32002, -32002]),
+    (A2aProblem::PushUnsupported,           "PUSH_NOTIFICATION_NOT_SUPPORTED",    [-32003, -32003, -32003]),
+    (A2aProblem::UnsupportedOperation,      "UNSUPPORTED_OPERATION",              [-32004, -32004, -32004]),
+    (A2aProblem::StreamingUnsupported,      "UNSUPPORTED_OPERATION",              [-32006, -32004, -32004]),
+    (A2aProblem::TaskEnded,                 "UNSUPPORTED_OPERATION",              [-32009, -32602, -32004]),
+    (A2aProblem::ContentTypeNotSupported,   "CONTENT_TYPE_NOT_SUPPORTED",         [-32005, -32005, -32005]),
+    (A2aProblem::ExtendedCardUnsupported,   "UNSUPPORTED_OPERATION",              [-32004, -32007, -32004]),
+    (A2aProblem::ExtendedCardNotConfigured, "EXTENDED_AGENT_CARD_NOT_CONFIGURED", [-32004, -32007, -32007]),
+    (A2aProblem::ExtensionRequired,         "EXTENSION_SUPPORT_REQUIRED",         [-32004, -32004, -32008]),
+    (A2aProblem::VersionNotSupported,       "VERSION_NOT_SUPPORTED",              [-32004, -32009, -32009]),
+    (A2aProblem::Unauthenticated,           "UNAUTHENTICATED",                    [-32007, -32603, -32603]),
+    (A2aProblem::Forbidden,                 "PERMISSION_DENIED",                  [-32008, -32603, -32603]),
+    (A2aProblem::LimitReached,              "LIMIT_REACHED",                      [-32010, -32602, -32602]),
+    (A2aProblem::TooFast,                   "RATE_LIMIT_EXCEEDED",                [-32010, -32603, -32603]),
+    (A2aProblem::Unavailable,               "UNAVAILABLE",                        [-32011, -32603, -32603]),
 ];
 
 /// The longest text of a fault, about. What it quotes may be as large as a request, and is not said back whole.
@@ -75,9 +75,9 @@ const LONGEST: usize = 800;
 
 /// An error, ready to be written in the dialect that made it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fault {
+pub struct A2aFault {
     /// What kind of problem.
-    pub problem: Problem,
+    pub problem: A2aProblem,
     /// Its JSON-RPC code.
     pub code: i32,
     /// The words for people: what was wrong, where, and what to do.
@@ -88,11 +88,11 @@ pub struct Fault {
     pub metadata: Vec<(&'static str, String)>,
 }
 
-impl Fault {
+impl A2aFault {
     /// Adds a detail for programs.
     #[must_use]
-    pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
-        self.metadata.push((key, clipped(value.into())));
+    pub fn with_detail(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.metadata.push((key, clip_text(value.into())));
         self
     }
 
@@ -129,7 +129,7 @@ impl Fault {
     }
 }
 
-fn clipped(mut text: String) -> String {
+fn clip_text(mut text: String) -> String {
     if text.len() > LONGEST {
         text.truncate(text.floor_char_boundary(LONGEST));
         text.push('…');
@@ -137,39 +137,39 @@ fn clipped(mut text: String) -> String {
     text
 }
 
-fn entry(problem: Problem) -> &'static (Problem, &'static str, [i32; 3]) {
+fn entry(problem: A2aProblem) -> &'static (A2aProblem, &'static str, [i32; 3]) {
     &PROBLEMS[problem as usize]
 }
 
 impl Dialect {
     /// A problem that the engine does not know of, in words for people.
-    pub fn problem(self, problem: Problem, message: impl Into<String>) -> Fault {
+    pub fn problem(self, problem: A2aProblem, message: impl Into<String>) -> A2aFault {
         let code = entry(problem).2[self as usize];
-        Fault { problem, code, message: clipped(message.into()), field: None, metadata: vec![] }
+        A2aFault { problem, code, message: clip_text(message.into()), field: None, metadata: vec![] }
     }
 
     /// What the engine said, in this dialect.
-    pub fn fault(self, error: &Error) -> Fault {
+    pub fn fault(self, error: &Error) -> A2aFault {
         let problem = match error {
             // A config that is not there is, by the specification, a task that is not there.
-            Error::NoSuchTask(_) | Error::NoSuchWebhook(_) | Error::NoWebhooks(_) => Problem::TaskNotFound,
-            Error::NoSuchAgent(_) => Problem::InvalidRequest,
-            Error::Ended(_) => Problem::TaskEnded,
-            Error::NotCancelable(_) => Problem::TaskNotCancelable,
+            Error::NoSuchTask(_) | Error::NoSuchWebhook(_) | Error::NoWebhooks(_) => A2aProblem::TaskNotFound,
+            Error::NoSuchAgent(_) => A2aProblem::InvalidRequest,
+            Error::Ended(_) => A2aProblem::TaskEnded,
+            Error::NotCancelable(_) => A2aProblem::TaskNotCancelable,
             Error::Invalid(_)
             | Error::Answer(_)
             | Error::NotAsked(_)
             | Error::KeyReused
-            | Error::UnknownCursor { .. } => Problem::InvalidParams,
-            Error::ContentType(_) => Problem::ContentTypeNotSupported,
-            Error::Unsupported(_) => Problem::UnsupportedOperation,
-            Error::StreamingUnsupported => Problem::StreamingUnsupported,
-            Error::PushUnsupported => Problem::PushUnsupported,
-            Error::Limit(_) => Problem::LimitReached,
-            Error::Forbidden(_) | Error::Suspended(..) | Error::NotOperator(_) => Problem::Forbidden,
-            Error::TooFast { .. } => Problem::TooFast,
-            Error::Busy { .. } => Problem::Unavailable,
-            Error::Internal(_) => Problem::Internal,
+            | Error::UnknownCursor { .. } => A2aProblem::InvalidParams,
+            Error::ContentType(_) => A2aProblem::ContentTypeNotSupported,
+            Error::Unsupported(_) => A2aProblem::UnsupportedOperation,
+            Error::StreamingUnsupported => A2aProblem::StreamingUnsupported,
+            Error::PushUnsupported => A2aProblem::PushUnsupported,
+            Error::Limit(_) => A2aProblem::LimitReached,
+            Error::Forbidden(_) | Error::Suspended(..) | Error::NotOperator(_) => A2aProblem::Forbidden,
+            Error::TooFast { .. } => A2aProblem::TooFast,
+            Error::Busy { .. } => A2aProblem::Unavailable,
+            Error::Internal(_) => A2aProblem::Internal,
         };
         // The words that the specification has for some of them, which official tools look for.
         let message = match error {
@@ -180,26 +180,26 @@ impl Dialect {
         };
         let fault = self.problem(problem, message);
         match error {
-            Error::NoSuchTask(task) => fault.with("taskId", task),
-            Error::Forbidden(scope) | Error::NotOperator(scope) => fault.with("requiredScope", scope),
+            Error::NoSuchTask(task) => fault.with_detail("taskId", task),
+            Error::Forbidden(scope) | Error::NotOperator(scope) => fault.with_detail("requiredScope", scope),
             Error::Busy { retry_after, .. } | Error::TooFast { retry_after, .. } => {
-                fault.with("retryAfterSeconds", whole_seconds(*retry_after).to_string())
+                fault.with_detail("retryAfterSeconds", whole_seconds(*retry_after).to_string())
             }
             _ => fault,
         }
     }
 
     /// Params that are not what the method takes.
-    pub(super) fn malformed(self, malformed: &Malformed) -> Fault {
+    pub(super) fn malformed(self, malformed: &MalformedInput) -> A2aFault {
         let field = malformed.path.strip_prefix("params.").unwrap_or(&malformed.path);
-        Fault {
-            field: Some(clipped(field.to_owned())),
-            ..self.problem(Problem::InvalidParams, malformed.to_string())
+        A2aFault {
+            field: Some(clip_text(field.to_owned())),
+            ..self.problem(A2aProblem::InvalidParams, malformed.to_string())
         }
     }
 
     /// Writes the fault as a JSON-RPC error response.
-    pub fn write_fault(self, out: &mut Vec<u8>, id: Option<&Id>, fault: &Fault) {
+    pub fn write_fault(self, out: &mut Vec<u8>, id: Option<&RpcId>, fault: &A2aFault) {
         let data = if self == Self::V1 { Some(fault.details()) } else { fault.plain_details() };
         jsonrpc::write_error(out, id, fault.code, &fault.message, data.as_ref());
     }

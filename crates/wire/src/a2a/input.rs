@@ -14,7 +14,7 @@ use serde::{
 /// What came is not what the dialect defines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
-pub struct Malformed {
+pub struct MalformedInput {
     /// Where, e.g. `params.message.parts[0]`.
     pub path: String,
     /// What was expected there.
@@ -23,27 +23,27 @@ pub struct Malformed {
 
 /// A place in a document; it becomes text only when something is wrong there.
 #[derive(Clone, Copy)]
-pub(super) enum Path<'a> {
+pub(super) enum JsonPath<'a> {
     Root(&'static str),
-    Member(&'a Path<'a>, &'static str),
-    Element(&'a Path<'a>, usize),
+    Member(&'a JsonPath<'a>, &'static str),
+    Element(&'a JsonPath<'a>, usize),
 }
 
-impl<'a> Path<'a> {
-    pub(super) fn member(&'a self, name: &'static str) -> Path<'a> {
-        Path::Member(self, name)
+impl<'a> JsonPath<'a> {
+    pub(super) fn member(&'a self, name: &'static str) -> JsonPath<'a> {
+        JsonPath::Member(self, name)
     }
 
-    pub(super) fn element(&'a self, index: usize) -> Path<'a> {
-        Path::Element(self, index)
+    pub(super) fn element(&'a self, index: usize) -> JsonPath<'a> {
+        JsonPath::Element(self, index)
     }
 
-    pub(super) fn malformed(&self, problem: impl Into<String>) -> Malformed {
-        Malformed { path: self.to_string(), problem: problem.into() }
+    pub(super) fn malformed(&self, problem: impl Into<String>) -> MalformedInput {
+        MalformedInput { path: self.to_string(), problem: problem.into() }
     }
 
     /// The value of a member that must be there.
-    pub(super) fn required<T>(&self, name: &'static str, value: Option<T>) -> Result<T, Malformed> {
+    pub(super) fn required<T>(&self, name: &'static str, value: Option<T>) -> Result<T, MalformedInput> {
         value.ok_or_else(|| self.member(name).malformed("is required"))
     }
 
@@ -52,12 +52,12 @@ impl<'a> Path<'a> {
         &self,
         name: &'static str,
         value: Option<String>,
-    ) -> Result<String, Malformed> {
+    ) -> Result<String, MalformedInput> {
         self.required(name, value.filter(|text| !text.is_empty()))
     }
 }
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for JsonPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root(name) => f.write_str(name),
@@ -68,7 +68,7 @@ impl fmt::Display for Path<'_> {
 }
 
 /// Parses a document. When that fails it is parsed again, slowly, to learn where.
-pub(super) fn parse<'a, T: Deserialize<'a>>(root: &'static str, json: &'a str) -> Result<T, Malformed> {
+pub(super) fn parse<'a, T: Deserialize<'a>>(root: &'static str, json: &'a str) -> Result<T, MalformedInput> {
     serde_json::from_str(json).map_err(|error| {
         let mut input = serde_json::Deserializer::from_str(json);
         let (path, error) = match serde_path_to_error::deserialize::<_, T>(&mut input) {
@@ -79,23 +79,23 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(root: &'static str, json: &'a str) -
         let mut problem = error.to_string();
         // The position is one in the params, which nobody has before their eyes.
         problem.truncate(problem.rfind(" at line ").unwrap_or(problem.len()));
-        Malformed { path, problem }
+        MalformedInput { path, problem }
     })
 }
 
 /// Absent, where protobuf's default stands for absence.
-pub(super) fn unless_empty(text: Option<String>) -> Option<String> {
+pub(super) fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
 /// The name of an enum's value, or its number, which ProtoJSON allows.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Word<'a> {
+pub(super) enum EnumValue<'a> {
     Name(Cow<'a, str>),
     Number(i64),
 }
 
-impl Word<'_> {
+impl EnumValue<'_> {
     /// The value in a table of names and numbers.
     pub(super) fn find<T: Copy>(&self, table: &[(T, &'static str, i64)]) -> Option<T> {
         let found = table.iter().find(|(_, name, number)| match self {
@@ -106,74 +106,74 @@ impl Word<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for EnumValue<'a> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Words;
-        impl<'de> Visitor<'de> for Words {
-            type Value = Word<'de>;
+        struct EnumValueVisitor;
+        impl<'de> Visitor<'de> for EnumValueVisitor {
+            type Value = EnumValue<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
 
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Word<'de>, E> {
-                Ok(Word::Name(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<EnumValue<'de>, E> {
+                Ok(EnumValue::Name(Cow::Borrowed(text)))
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Word<'de>, E> {
-                Ok(Word::Name(Cow::Owned(text.to_owned())))
+            fn visit_str<E: Error>(self, text: &str) -> Result<EnumValue<'de>, E> {
+                Ok(EnumValue::Name(Cow::Owned(text.to_owned())))
             }
 
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Word<'de>, E> {
-                Ok(Word::Number(number))
+            fn visit_i64<E: Error>(self, number: i64) -> Result<EnumValue<'de>, E> {
+                Ok(EnumValue::Number(number))
             }
 
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Word<'de>, E> {
+            fn visit_u64<E: Error>(self, number: u64) -> Result<EnumValue<'de>, E> {
                 i64::try_from(number)
-                    .map(Word::Number)
+                    .map(EnumValue::Number)
                     .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
             }
         }
-        input.deserialize_any(Words)
+        input.deserialize_any(EnumValueVisitor)
     }
 }
 
 /// A whole number, also as a string or with a zero fraction, which ProtoJSON allows.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Whole(pub(super) i64);
+pub(super) struct WholeNumber(pub(super) i64);
 
-impl<'de> Deserialize<'de> for Whole {
+impl<'de> Deserialize<'de> for WholeNumber {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Wholes;
-        impl Visitor<'_> for Wholes {
-            type Value = Whole;
+        struct WholeNumberVisitor;
+        impl Visitor<'_> for WholeNumberVisitor {
+            type Value = WholeNumber;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a whole number")
             }
 
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Whole, E> {
-                Ok(Whole(number))
+            fn visit_i64<E: Error>(self, number: i64) -> Result<WholeNumber, E> {
+                Ok(WholeNumber(number))
             }
 
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
+            fn visit_u64<E: Error>(self, number: u64) -> Result<WholeNumber, E> {
                 i64::try_from(number)
-                    .map(Whole)
+                    .map(WholeNumber)
                     .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
             }
 
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
+            fn visit_f64<E: Error>(self, number: f64) -> Result<WholeNumber, E> {
                 if number.fract() == 0.0 && number.abs() < 2_f64.powi(53) {
-                    return Ok(Whole(number as i64));
+                    return Ok(WholeNumber(number as i64));
                 }
                 Err(E::invalid_value(Unexpected::Float(number), &self))
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Whole, E> {
-                text.parse().map(Whole).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+            fn visit_str<E: Error>(self, text: &str) -> Result<WholeNumber, E> {
+                text.parse().map(WholeNumber).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
             }
         }
-        input.deserialize_any(Wholes)
+        input.deserialize_any(WholeNumberVisitor)
     }
 }
 

@@ -4,8 +4,8 @@ use nuncio_engine::content::{Message, Metadata, Role};
 use serde::Deserialize;
 
 use super::{
-    Dialect, Ids,
-    input::{Malformed, Path, Word, unless_empty},
+    Dialect, TaskIds,
+    input::{MalformedInput, JsonPath, EnumValue, non_empty},
     part::{self, PartIn},
 };
 use crate::json;
@@ -20,7 +20,7 @@ fn roles(dialect: Dialect) -> &'static [(Role, &'static str, i64); 2] {
 }
 
 /// Writes a message. `ids` say which task it belongs to, where that is known; 0.1 messages do not say it.
-pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, ids: Addressee<'_>, message: &Message) {
+pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, ids: MessageIds<'_>, message: &Message) {
     let (_, role, _) = roles(dialect)[usize::from(message.role == Role::Agent)];
     json::object(out, |object| {
         if dialect == Dialect::V0_3 {
@@ -43,13 +43,13 @@ pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, ids: Addressee<'_>, mes
 
 /// What a message is about, as far as it is known.
 #[derive(Clone, Copy)]
-pub(super) struct Addressee<'a> {
+pub(super) struct MessageIds<'a> {
     pub(super) task: Option<&'a str>,
     pub(super) context: Option<&'a str>,
 }
 
-impl<'a> From<Ids<'a>> for Addressee<'a> {
-    fn from(ids: Ids<'a>) -> Self {
+impl<'a> From<TaskIds<'a>> for MessageIds<'a> {
+    fn from(ids: TaskIds<'a>) -> Self {
         Self { task: Some(ids.task), context: Some(ids.context) }
     }
 }
@@ -65,7 +65,7 @@ pub(super) struct MessageIn<'a> {
     #[serde(alias = "task_id")]
     task_id: Option<String>,
     #[serde(borrow)]
-    role: Option<Word<'a>>,
+    role: Option<EnumValue<'a>>,
     #[serde(borrow)]
     parts: Option<Vec<PartIn<'a>>>,
     metadata: Option<Metadata>,
@@ -88,7 +88,7 @@ pub struct AddressedMessage {
 impl MessageIn<'_> {
     /// Reads what there is. That an id and parts are there is asked of requests only: others' servers
     /// leave them out.
-    pub(super) fn read(self, dialect: Dialect, at: Path<'_>) -> Result<AddressedMessage, Malformed> {
+    pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<AddressedMessage, MalformedInput> {
         let role = at.required("role", self.role)?;
         let table = roles(dialect);
         let role = role.find(table).ok_or_else(|| {
@@ -106,12 +106,12 @@ impl MessageIn<'_> {
         message.id = self.message_id.unwrap_or_default();
         message.extensions = self.extensions.unwrap_or_default();
         message.reference_task_ids = self.reference_task_ids.unwrap_or_default();
-        let (task, context) = (unless_empty(self.task_id), unless_empty(self.context_id));
+        let (task, context) = (non_empty(self.task_id), non_empty(self.context_id));
         Ok(AddressedMessage { message, task, context })
     }
 
     /// Reads a message that is sent to an agent: it has an id (but for 0.1) and says something.
-    pub(super) fn read_sent(self, dialect: Dialect, at: Path<'_>) -> Result<AddressedMessage, Malformed> {
+    pub(super) fn read_sent(self, dialect: Dialect, at: JsonPath<'_>) -> Result<AddressedMessage, MalformedInput> {
         let addressed = self.read(dialect, at)?;
         if dialect != Dialect::V0_1 && addressed.message.id.is_empty() {
             return Err(at.member("messageId").malformed("is required"));

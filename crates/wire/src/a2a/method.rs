@@ -2,12 +2,12 @@
 
 use super::{
     Dialect,
-    fault::{Fault, Problem},
+    fault::{A2aFault, A2aProblem},
 };
 
 /// The operations of A2A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Method {
+pub(super) enum A2aMethod {
     Send,
     Stream,
     Get,
@@ -23,21 +23,21 @@ pub(super) enum Method {
 
 /// Operations with their names in 0.1, 0.3 and 1.0.
 #[rustfmt::skip]
-const METHODS: [(Method, [Option<&str>; 3]); 11] = [
-    (Method::Send, [Some("tasks/send"), Some("message/send"), Some("SendMessage")]),
-    (Method::Stream, [Some("tasks/sendSubscribe"), Some("message/stream"), Some("SendStreamingMessage")]),
-    (Method::Get, [Some("tasks/get"), Some("tasks/get"), Some("GetTask")]),
-    (Method::List, [None, None, Some("ListTasks")]),
-    (Method::Cancel, [Some("tasks/cancel"), Some("tasks/cancel"), Some("CancelTask")]),
-    (Method::Subscribe, [Some("tasks/resubscribe"), Some("tasks/resubscribe"), Some("SubscribeToTask")]),
-    (Method::SetWebhook, [Some("tasks/pushNotification/set"), Some("tasks/pushNotificationConfig/set"), Some("CreateTaskPushNotificationConfig")]),
-    (Method::GetWebhook, [Some("tasks/pushNotification/get"), Some("tasks/pushNotificationConfig/get"), Some("GetTaskPushNotificationConfig")]),
-    (Method::ListWebhooks, [None, Some("tasks/pushNotificationConfig/list"), Some("ListTaskPushNotificationConfigs")]),
-    (Method::DeleteWebhook, [None, Some("tasks/pushNotificationConfig/delete"), Some("DeleteTaskPushNotificationConfig")]),
-    (Method::ExtendedCard, [None, Some("agent/getAuthenticatedExtendedCard"), Some("GetExtendedAgentCard")]),
+const METHODS: [(A2aMethod, [Option<&str>; 3]); 11] = [
+    (A2aMethod::Send, [Some("tasks/send"), Some("message/send"), Some("SendMessage")]),
+    (A2aMethod::Stream, [Some("tasks/sendSubscribe"), Some("message/stream"), Some("SendStreamingMessage")]),
+    (A2aMethod::Get, [Some("tasks/get"), Some("tasks/get"), Some("GetTask")]),
+    (A2aMethod::List, [None, None, Some("ListTasks")]),
+    (A2aMethod::Cancel, [Some("tasks/cancel"), Some("tasks/cancel"), Some("CancelTask")]),
+    (A2aMethod::Subscribe, [Some("tasks/resubscribe"), Some("tasks/resubscribe"), Some("SubscribeToTask")]),
+    (A2aMethod::SetWebhook, [Some("tasks/pushNotification/set"), Some("tasks/pushNotificationConfig/set"), Some("CreateTaskPushNotificationConfig")]),
+    (A2aMethod::GetWebhook, [Some("tasks/pushNotification/get"), Some("tasks/pushNotificationConfig/get"), Some("GetTaskPushNotificationConfig")]),
+    (A2aMethod::ListWebhooks, [None, Some("tasks/pushNotificationConfig/list"), Some("ListTaskPushNotificationConfigs")]),
+    (A2aMethod::DeleteWebhook, [None, Some("tasks/pushNotificationConfig/delete"), Some("DeleteTaskPushNotificationConfig")]),
+    (A2aMethod::ExtendedCard, [None, Some("agent/getAuthenticatedExtendedCard"), Some("GetExtendedAgentCard")]),
 ];
 
-impl Method {
+impl A2aMethod {
     pub(super) fn name(self, dialect: Dialect) -> Option<&'static str> {
         METHODS.iter().find(|(method, _)| *method == self).and_then(|(_, names)| names[dialect as usize])
     }
@@ -49,17 +49,17 @@ impl Method {
 
 /// Which dialect answers a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
+pub enum DialectChoice {
     /// This one.
     Fixed(Dialect),
     /// 0.1 if the task was made in 0.1, else 0.3: the method is in both, and the request does not say.
     ByTask,
 }
 
-impl Choice {
+impl DialectChoice {
     /// The dialect, once the task is known. `made_in` is the dialect that the task was made in; `None` where
     /// there is no such task.
-    pub fn settle(self, made_in: Option<&str>) -> Dialect {
+    pub fn resolve(self, made_in: Option<&str>) -> Dialect {
         match self {
             Self::Fixed(dialect) => dialect,
             Self::ByTask if made_in == Some(Dialect::V0_1.name()) => Dialect::V0_1,
@@ -70,25 +70,25 @@ impl Choice {
 
 /// A request that no dialect answers, and the dialect to say so in.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unchosen {
+pub struct DialectRefusal {
     /// The dialect to write the fault in.
     pub dialect: Dialect,
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: A2aFault,
 }
 
 /// Chooses the dialect by the `A2A-Version` header or query parameter, and without one by the method.
 ///
 /// The methods of 1.0 ask for the header: without it a request means 0.3, which has no such method.
-pub fn choose(version: Option<&str>, method: &str) -> Result<Choice, Unchosen> {
+pub fn choose_dialect(version: Option<&str>, method: &str) -> Result<DialectChoice, DialectRefusal> {
     let unsupported = |message: String| {
         let dialect = Dialect::V1;
         let fault = dialect
-            .problem(Problem::VersionNotSupported, message)
-            .with("supportedVersions", "1.0, 0.3, 0.2, 0.1");
-        Err(Unchosen { dialect, fault })
+            .problem(A2aProblem::VersionNotSupported, message)
+            .with_detail("supportedVersions", "1.0, 0.3, 0.2, 0.1");
+        Err(DialectRefusal { dialect, fault })
     };
-    let is_v1 = Method::find(Dialect::V1, method).is_some();
+    let is_v1 = A2aMethod::find(Dialect::V1, method).is_some();
     match version.map(str::trim).filter(|version| !version.is_empty()) {
         Some(version) => match Dialect::from_version(version) {
             None => unsupported(format!(
@@ -97,15 +97,15 @@ pub fn choose(version: Option<&str>, method: &str) -> Result<Choice, Unchosen> {
             Some(dialect) if is_v1 && dialect != Dialect::V1 => unsupported(format!(
                 "{method} is a method of A2A 1.0, but the request says A2A-Version {version}: send A2A-Version: 1.0"
             )),
-            Some(dialect) => Ok(Choice::Fixed(dialect)),
+            Some(dialect) => Ok(DialectChoice::Fixed(dialect)),
         },
         None if is_v1 => {
             unsupported(format!("{method} is a method of A2A 1.0: send the header A2A-Version: 1.0 with it"))
         }
-        None => match (Method::find(Dialect::V0_1, method), Method::find(Dialect::V0_3, method)) {
-            (Some(_), Some(_)) => Ok(Choice::ByTask),
-            (Some(_), None) => Ok(Choice::Fixed(Dialect::V0_1)),
-            _ => Ok(Choice::Fixed(Dialect::V0_3)),
+        None => match (A2aMethod::find(Dialect::V0_1, method), A2aMethod::find(Dialect::V0_3, method)) {
+            (Some(_), Some(_)) => Ok(DialectChoice::ByTask),
+            (Some(_), None) => Ok(DialectChoice::Fixed(Dialect::V0_1)),
+            _ => Ok(DialectChoice::Fixed(Dialect::V0_3)),
         },
     }
 }

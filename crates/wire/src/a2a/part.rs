@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::{
     Dialect,
-    input::{Malformed, Path, Word, present},
+    input::{MalformedInput, JsonPath, EnumValue, present},
 };
-use crate::json::{self, Object};
+use crate::json::{self, JsonObject};
 
 /// Marks, in the metadata of a tagged data part, that its object only wraps a value that is no object. The
 /// name is the official SDKs', so that a value survives a way through them.
@@ -26,7 +26,7 @@ pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, part: &Part) {
     });
 }
 
-fn write_one_of(object: &mut Object<'_>, part: &Part) {
+fn write_one_of(object: &mut JsonObject<'_>, part: &Part) {
     match &part.content {
         Content::Text(text) => object.value("text", text),
         Content::Bytes(bytes) => json::base64(object.key("raw"), bytes),
@@ -38,7 +38,7 @@ fn write_one_of(object: &mut Object<'_>, part: &Part) {
     object.optional("metadata", part.metadata.as_ref());
 }
 
-fn write_tagged(object: &mut Object<'_>, tag: &'static str, part: &Part) {
+fn write_tagged(object: &mut JsonObject<'_>, tag: &'static str, part: &Part) {
     match &part.content {
         Content::Text(text) => {
             object.value(tag, "text");
@@ -77,9 +77,9 @@ fn write_tagged(object: &mut Object<'_>, tag: &'static str, part: &Part) {
 #[serde(rename_all = "camelCase", expecting = "an object")]
 pub(super) struct PartIn<'a> {
     #[serde(borrow)]
-    kind: Option<Word<'a>>,
+    kind: Option<EnumValue<'a>>,
     #[serde(borrow)]
-    r#type: Option<Word<'a>>,
+    r#type: Option<EnumValue<'a>>,
     text: Option<String>,
     raw: Option<String>,
     url: Option<String>,
@@ -103,14 +103,14 @@ struct FileIn {
 }
 
 impl PartIn<'_> {
-    pub(super) fn read(self, dialect: Dialect, at: Path<'_>) -> Result<Part, Malformed> {
+    pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<Part, MalformedInput> {
         match dialect {
             Dialect::V0_1 | Dialect::V0_3 => self.read_tagged(at),
             Dialect::V1 => self.read_one_of(at),
         }
     }
 
-    fn read_one_of(self, at: Path<'_>) -> Result<Part, Malformed> {
+    fn read_one_of(self, at: JsonPath<'_>) -> Result<Part, MalformedInput> {
         let content = match (self.text, self.raw, self.url, self.data) {
             (Some(text), None, None, None) => Content::Text(text),
             (None, Some(raw), None, None) => Content::Bytes(decode(&raw, &at.member("raw"))?),
@@ -123,10 +123,10 @@ impl PartIn<'_> {
     }
 
     /// The tag may be missing, as in the official servers: then the member says what it is.
-    fn read_tagged(self, at: Path<'_>) -> Result<Part, Malformed> {
+    fn read_tagged(self, at: JsonPath<'_>) -> Result<Part, MalformedInput> {
         let tag = match self.kind.or(self.r#type) {
-            Some(Word::Name(tag)) => Some(tag),
-            Some(Word::Number(_)) => return Err(at.malformed("the kind of a part is text, file or data")),
+            Some(EnumValue::Name(tag)) => Some(tag),
+            Some(EnumValue::Number(_)) => return Err(at.malformed("the kind of a part is text, file or data")),
             None => None,
         };
         let mut part = match (tag.as_deref(), self.text, self.file, self.data) {
@@ -151,7 +151,7 @@ impl PartIn<'_> {
     }
 }
 
-fn read_data(mut data: Value, mut metadata: Option<Metadata>, at: &Path<'_>) -> Result<Part, Malformed> {
+fn read_data(mut data: Value, mut metadata: Option<Metadata>, at: &JsonPath<'_>) -> Result<Part, MalformedInput> {
     let Value::Object(members) = &mut data else {
         return Err(at.member("data").malformed("expected an object"));
     };
@@ -167,7 +167,7 @@ fn read_data(mut data: Value, mut metadata: Option<Metadata>, at: &Path<'_>) -> 
 }
 
 impl FileIn {
-    fn read(self, at: &Path<'_>) -> Result<Part, Malformed> {
+    fn read(self, at: &JsonPath<'_>) -> Result<Part, MalformedInput> {
         let content = match (self.bytes, self.uri) {
             (Some(bytes), None) => Content::Bytes(decode(&bytes, &at.member("bytes"))?),
             (None, Some(uri)) => Content::Url(uri),
@@ -179,7 +179,7 @@ impl FileIn {
 }
 
 /// Base64 in both alphabets, with padding and without, as ProtoJSON wants it read.
-fn decode(text: &str, at: &Path<'_>) -> Result<Vec<u8>, Malformed> {
+fn decode(text: &str, at: &JsonPath<'_>) -> Result<Vec<u8>, MalformedInput> {
     const LENIENT: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);

@@ -2,64 +2,64 @@
 
 use super::{
     Dialect,
-    call::{Call, List, Send},
-    message::{self, Addressee},
-    method::Method,
+    call::{A2aCall, ListTasks, SendMessage},
+    message::{self, MessageIds},
+    method::A2aMethod,
     status,
-    webhook::{self, Secrets},
+    webhook::{self, SecretVisibility},
 };
 use crate::{
-    json::{self, Object},
+    json::{self, JsonObject},
     timestamp,
 };
 
 /// Writes the params and gives the method. `None`: the dialect has no such method; nothing was written.
-pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, call: &Call) -> Option<&'static str> {
+pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, call: &A2aCall) -> Option<&'static str> {
     let method = match call {
-        Call::Send(_) => Method::Send,
-        Call::Stream(_) => Method::Stream,
-        Call::Get { .. } => Method::Get,
-        Call::List(_) => Method::List,
-        Call::Cancel { .. } => Method::Cancel,
-        Call::Subscribe { .. } => Method::Subscribe,
-        Call::SetWebhook { .. } => Method::SetWebhook,
-        Call::GetWebhook { .. } => Method::GetWebhook,
-        Call::ListWebhooks { .. } => Method::ListWebhooks,
-        Call::DeleteWebhook { .. } => Method::DeleteWebhook,
-        Call::ExtendedCard => Method::ExtendedCard,
+        A2aCall::Send(_) => A2aMethod::Send,
+        A2aCall::Stream(_) => A2aMethod::Stream,
+        A2aCall::Get { .. } => A2aMethod::Get,
+        A2aCall::List(_) => A2aMethod::List,
+        A2aCall::Cancel { .. } => A2aMethod::Cancel,
+        A2aCall::Subscribe { .. } => A2aMethod::Subscribe,
+        A2aCall::SetWebhook { .. } => A2aMethod::SetWebhook,
+        A2aCall::GetWebhook { .. } => A2aMethod::GetWebhook,
+        A2aCall::ListWebhooks { .. } => A2aMethod::ListWebhooks,
+        A2aCall::DeleteWebhook { .. } => A2aMethod::DeleteWebhook,
+        A2aCall::ExtendedCard => A2aMethod::ExtendedCard,
     };
     let name = method.name(dialect)?;
-    if let Call::SetWebhook { task, config } = call {
-        webhook::write(out, dialect, task, config, Secrets::Sent);
+    if let A2aCall::SetWebhook { task, config } = call {
+        webhook::write(out, dialect, task, config, SecretVisibility::Sent);
         return Some(name);
     }
     json::object(out, |params| match call {
-        Call::Send(send) | Call::Stream(send) => write_send(params, dialect, send),
-        Call::Get { task, history_length } => {
+        A2aCall::Send(send) | A2aCall::Stream(send) => write_send(params, dialect, send),
+        A2aCall::Get { task, history_length } => {
             params.value("id", task);
             params.optional("historyLength", history_length.as_ref());
         }
-        Call::List(list) => write_list(params, dialect, list),
-        Call::Cancel { task, metadata } => {
+        A2aCall::List(list) => write_list(params, dialect, list),
+        A2aCall::Cancel { task, metadata } => {
             params.value("id", task);
             params.optional("metadata", metadata.as_ref());
         }
-        Call::Subscribe { task } => params.value("id", task),
-        Call::GetWebhook { task, id } => write_webhook_ids(params, dialect, task, id.as_ref()),
-        Call::DeleteWebhook { task, id } => write_webhook_ids(params, dialect, task, Some(id)),
-        Call::ListWebhooks { task, page_size, page_token } => {
+        A2aCall::Subscribe { task } => params.value("id", task),
+        A2aCall::GetWebhook { task, id } => write_webhook_ids(params, dialect, task, id.as_ref()),
+        A2aCall::DeleteWebhook { task, id } => write_webhook_ids(params, dialect, task, Some(id)),
+        A2aCall::ListWebhooks { task, page_size, page_token } => {
             write_webhook_ids(params, dialect, task, None);
             if dialect == Dialect::V1 {
                 params.optional("pageSize", page_size.as_ref());
                 params.optional("pageToken", page_token.as_ref());
             }
         }
-        Call::SetWebhook { .. } | Call::ExtendedCard => {}
+        A2aCall::SetWebhook { .. } | A2aCall::ExtendedCard => {}
     });
     Some(name)
 }
 
-fn write_webhook_ids(params: &mut Object<'_>, dialect: Dialect, task: &str, id: Option<&String>) {
+fn write_webhook_ids(params: &mut JsonObject<'_>, dialect: Dialect, task: &str, id: Option<&String>) {
     match dialect {
         Dialect::V0_1 => params.value("id", task),
         Dialect::V0_3 => {
@@ -73,12 +73,12 @@ fn write_webhook_ids(params: &mut Object<'_>, dialect: Dialect, task: &str, id: 
     }
 }
 
-fn write_send(params: &mut Object<'_>, dialect: Dialect, send: &Send) {
+fn write_send(params: &mut JsonObject<'_>, dialect: Dialect, send: &SendMessage) {
     if dialect == Dialect::V0_1 {
         params.value("id", send.client_task_id.as_ref().or(send.task_id.as_ref()).map_or("", String::as_str));
         params.optional("sessionId", send.context_id.as_ref());
     }
-    let addressee = Addressee { task: send.task_id.as_deref(), context: send.context_id.as_deref() };
+    let addressee = MessageIds { task: send.task_id.as_deref(), context: send.context_id.as_deref() };
     message::write(params.key("message"), dialect, addressee, &send.message);
     if dialect == Dialect::V0_1 {
         params.optional("historyLength", send.history_length.as_ref());
@@ -91,7 +91,7 @@ fn write_send(params: &mut Object<'_>, dialect: Dialect, send: &Send) {
     params.optional("metadata", send.metadata.as_ref());
 }
 
-fn write_configuration(configuration: &mut Object<'_>, dialect: Dialect, send: &Send) {
+fn write_configuration(configuration: &mut JsonObject<'_>, dialect: Dialect, send: &SendMessage) {
     configuration.list("acceptedOutputModes", &send.accepted_output_modes);
     configuration.optional("historyLength", send.history_length.as_ref());
     let name = match dialect {
@@ -109,9 +109,9 @@ fn write_configuration(configuration: &mut Object<'_>, dialect: Dialect, send: &
     }
 }
 
-fn write_list(params: &mut Object<'_>, dialect: Dialect, list: &List) {
+fn write_list(params: &mut JsonObject<'_>, dialect: Dialect, list: &ListTasks) {
     params.optional("contextId", list.context.as_ref());
-    params.optional("status", list.state.map(|state| status::name(dialect, state)));
+    params.optional("status", list.state.map(|state| status::state_name(dialect, state)));
     params.value("pageSize", &list.page_size);
     params.optional("pageToken", list.page_token.as_ref());
     params.optional("historyLength", list.history_length.as_ref());

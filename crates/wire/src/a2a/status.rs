@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json as value};
 
 use super::{
-    Dialect, Ids,
-    input::{Malformed, Path, Word},
+    Dialect, TaskIds,
+    input::{MalformedInput, JsonPath, EnumValue},
     message::{self, MessageIn},
 };
 use crate::{json, timestamp};
@@ -48,7 +48,7 @@ fn states(dialect: Dialect) -> &'static [(State, &'static str, i64); 8] {
 }
 
 /// The state that the dialect has for a state: 0.1 knows neither rejected nor auth-required.
-pub(super) fn nearest(dialect: Dialect, state: State) -> State {
+pub(super) fn nearest_state(dialect: Dialect, state: State) -> State {
     match (dialect, state) {
         (Dialect::V0_1, State::Rejected) => State::Failed,
         (Dialect::V0_1, State::AuthRequired) => State::InputRequired,
@@ -56,16 +56,16 @@ pub(super) fn nearest(dialect: Dialect, state: State) -> State {
     }
 }
 
-pub(super) fn name(dialect: Dialect, state: State) -> &'static str {
-    states(dialect)[usize::from(nearest(dialect, state).code())].1
+pub(super) fn state_name(dialect: Dialect, state: State) -> &'static str {
+    states(dialect)[usize::from(nearest_state(dialect, state).code())].1
 }
 
 /// The state of that name; `None` where the name says that it is not known.
 pub(super) fn read_name(
     dialect: Dialect,
-    word: &Word<'_>,
-    at: &Path<'_>,
-) -> Result<Option<State>, Malformed> {
+    word: &EnumValue<'_>,
+    at: &JsonPath<'_>,
+) -> Result<Option<State>, MalformedInput> {
     let table = states(dialect);
     match word.find(table) {
         Some(state) => Ok(Some(state)),
@@ -85,9 +85,9 @@ pub(super) struct StatusOut<'a> {
 }
 
 impl StatusOut<'_> {
-    pub(super) fn write(&self, out: &mut Vec<u8>, dialect: Dialect, ids: Ids<'_>) {
+    pub(super) fn write(&self, out: &mut Vec<u8>, dialect: Dialect, ids: TaskIds<'_>) {
         json::object(out, |status| {
-            status.value("state", name(dialect, self.state));
+            status.value("state", state_name(dialect, self.state));
             if let Some(message) = self.message {
                 message::write(status.key("message"), dialect, ids.into(), message);
             }
@@ -127,21 +127,21 @@ fn figure(number: f64) -> Value {
 #[serde(expecting = "an object")]
 pub(super) struct StatusIn<'a> {
     #[serde(borrow)]
-    state: Option<Word<'a>>,
+    state: Option<EnumValue<'a>>,
     #[serde(borrow)]
     message: Option<MessageIn<'a>>,
     timestamp: Option<String>,
 }
 
 /// A status as a client reads it.
-pub(super) struct StatusRead {
+pub(super) struct StatusView {
     pub(super) state: State,
     pub(super) message: Option<Message>,
     pub(super) at: Option<Timestamp>,
 }
 
 impl StatusIn<'_> {
-    pub(super) fn read(self, dialect: Dialect, at: Path<'_>) -> Result<StatusRead, Malformed> {
+    pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<StatusView, MalformedInput> {
         let state = at.required("state", self.state)?;
         // Not known is not ended: whoever waits for the task goes on waiting.
         let state = read_name(dialect, &state, &at.member("state"))?.unwrap_or(State::Working);
@@ -151,6 +151,6 @@ impl StatusIn<'_> {
                 .ok_or_else(|| at.member("timestamp").malformed("expected an ISO 8601 time"))
         };
         let read_at = self.timestamp.as_ref().filter(|text| !text.is_empty()).map(read_time).transpose()?;
-        Ok(StatusRead { state, message: message.map(|addressed| addressed.message), at: read_at })
+        Ok(StatusView { state, message: message.map(|addressed| addressed.message), at: read_at })
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::{
     Dialect,
     artifact::ArtifactIn,
-    input::{self, Malformed, Path, Word, unless_empty},
+    input::{self, MalformedInput, JsonPath, EnumValue, non_empty},
     message::{AddressedMessage, MessageIn},
     status::StatusIn,
     task::{TaskIn, TaskView},
@@ -56,9 +56,9 @@ pub struct ArtifactUpdate {
 /// What says, before 1.0, of what kind an item is. The first servers of 0.3 left the kind out.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
-struct KindIn<'a> {
+struct ItemKindIn<'a> {
     #[serde(borrow)]
-    kind: Option<Word<'a>>,
+    kind: Option<EnumValue<'a>>,
     message_id: Option<IgnoredAny>,
     id: Option<IgnoredAny>,
 }
@@ -66,21 +66,21 @@ struct KindIn<'a> {
 /// The shell of an item in 1.0.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
-struct ShellIn<'a> {
+struct ItemShellIn<'a> {
     #[serde(borrow)]
     task: Option<TaskIn<'a>>,
     #[serde(borrow)]
     message: Option<MessageIn<'a>>,
     #[serde(borrow, alias = "status_update")]
-    status_update: Option<UpdateIn<'a>>,
+    status_update: Option<StreamUpdateIn<'a>>,
     #[serde(borrow, alias = "artifact_update")]
-    artifact_update: Option<UpdateIn<'a>>,
+    artifact_update: Option<StreamUpdateIn<'a>>,
 }
 
 /// A status or an artifact update.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
-struct UpdateIn<'a> {
+struct StreamUpdateIn<'a> {
     id: Option<String>,
     #[serde(alias = "task_id")]
     task_id: Option<String>,
@@ -100,19 +100,19 @@ struct UpdateIn<'a> {
 const ROOT: &str = "result";
 
 /// Reads an item of a stream. The result of a send that is no stream is an item as well.
-pub(super) fn read(dialect: Dialect, json: &str) -> Result<StreamEvent, Malformed> {
+pub(super) fn read(dialect: Dialect, json: &str) -> Result<StreamEvent, MalformedInput> {
     match dialect {
-        Dialect::V0_1 => input::parse::<UpdateIn<'_>>(ROOT, json)?.read(dialect, Path::Root(ROOT)),
+        Dialect::V0_1 => input::parse::<StreamUpdateIn<'_>>(ROOT, json)?.read(dialect, JsonPath::Root(ROOT)),
         Dialect::V0_3 => read_kind(json),
         Dialect::V1 => read_shell(json),
     }
 }
 
-fn read_kind(json: &str) -> Result<StreamEvent, Malformed> {
-    let (dialect, at) = (Dialect::V0_3, Path::Root(ROOT));
-    let item: KindIn<'_> = input::parse(ROOT, json)?;
+fn read_kind(json: &str) -> Result<StreamEvent, MalformedInput> {
+    let (dialect, at) = (Dialect::V0_3, JsonPath::Root(ROOT));
+    let item: ItemKindIn<'_> = input::parse(ROOT, json)?;
     let kind = match &item.kind {
-        Some(Word::Name(kind)) => kind,
+        Some(EnumValue::Name(kind)) => kind,
         _ if item.message_id.is_some() => "message",
         _ if item.id.is_some() => "task",
         _ => "update",
@@ -126,13 +126,13 @@ fn read_kind(json: &str) -> Result<StreamEvent, Malformed> {
             let message: MessageIn<'_> = input::parse(ROOT, json)?;
             Ok(StreamEvent::Message(message.read(dialect, at)?))
         }
-        _ => input::parse::<UpdateIn<'_>>(ROOT, json)?.read(dialect, at),
+        _ => input::parse::<StreamUpdateIn<'_>>(ROOT, json)?.read(dialect, at),
     }
 }
 
-fn read_shell(json: &str) -> Result<StreamEvent, Malformed> {
-    let (dialect, at) = (Dialect::V1, Path::Root(ROOT));
-    let item: ShellIn<'_> = input::parse(ROOT, json)?;
+fn read_shell(json: &str) -> Result<StreamEvent, MalformedInput> {
+    let (dialect, at) = (Dialect::V1, JsonPath::Root(ROOT));
+    let item: ItemShellIn<'_> = input::parse(ROOT, json)?;
     if let Some(task) = item.task {
         return Ok(StreamEvent::Task(Box::new(task.read(dialect, at.member("task"))?)));
     }
@@ -146,12 +146,12 @@ fn read_shell(json: &str) -> Result<StreamEvent, Malformed> {
     }
 }
 
-impl UpdateIn<'_> {
-    fn read(self, dialect: Dialect, at: Path<'_>) -> Result<StreamEvent, Malformed> {
+impl StreamUpdateIn<'_> {
+    fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<StreamEvent, MalformedInput> {
         let plain = dialect == Dialect::V0_1;
         let (name, task) = if plain { ("id", self.id) } else { ("taskId", self.task_id) };
         let task = at.required_text(name, task)?;
-        let context = if plain { None } else { unless_empty(self.context_id) };
+        let context = if plain { None } else { non_empty(self.context_id) };
         if let Some(artifact) = self.artifact {
             let mut chunk = artifact.read(dialect, at.member("artifact"))?;
             if !plain {

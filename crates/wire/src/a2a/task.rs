@@ -10,34 +10,34 @@ use nuncio_engine::{
 use serde::Deserialize;
 
 use super::{
-    Dialect, Ids, TaskList,
+    Dialect, TaskIds, TaskList,
     artifact::{self, ArtifactIn},
-    input::{Malformed, Path, Whole, unless_empty},
+    input::{MalformedInput, JsonPath, WholeNumber, non_empty},
     message::{self, MessageIn},
     status::{self, StatusIn, StatusOut},
 };
 use crate::{
-    json::{self, Object},
+    json::{self, JsonObject},
     timestamp,
 };
 
 /// How much of a task is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct View {
+pub struct TaskDetail {
     /// At most so many of the latest messages; `None`: all; 0: no history at all.
     pub history_length: Option<usize>,
     /// Whether the artifacts are shown.
     pub artifacts: bool,
 }
 
-impl Default for View {
+impl Default for TaskDetail {
     /// Everything.
     fn default() -> Self {
         Self { history_length: None, artifacts: true }
     }
 }
 
-impl View {
+impl TaskDetail {
     /// Everything, but for the older part of the history.
     pub fn history(length: Option<usize>) -> Self {
         Self { history_length: length, ..Self::default() }
@@ -71,7 +71,7 @@ impl From<&Task> for TaskView {
         Self {
             context: Some(task.origin.context.clone()),
             state: task.state,
-            message: shown_message(task, &id).map(Cow::into_owned),
+            message: status_message(task, &id).map(Cow::into_owned),
             at: Some(task.status_at),
             artifacts: task.artifacts.clone(),
             history: task.history.clone(),
@@ -82,7 +82,7 @@ impl From<&Task> for TaskView {
 }
 
 /// What stands beside the state: while the agent works, how far it is.
-fn shown_message<'a>(task: &'a Task, id: &str) -> Option<Cow<'a, Message>> {
+fn status_message<'a>(task: &'a Task, id: &str) -> Option<Cow<'a, Message>> {
     match &task.progress {
         Some((seq, progress)) if task.state == State::Working => {
             Some(Cow::Owned(status::progress_message(progress, id, *seq)))
@@ -92,28 +92,28 @@ fn shown_message<'a>(task: &'a Task, id: &str) -> Option<Cow<'a, Message>> {
 }
 
 /// Writes the status of a task as it is now.
-pub(super) fn write_status(out: &mut Vec<u8>, dialect: Dialect, ids: Ids<'_>, task: &Task) {
-    let message = shown_message(task, ids.task);
+pub(super) fn write_status(out: &mut Vec<u8>, dialect: Dialect, ids: TaskIds<'_>, task: &Task) {
+    let message = status_message(task, ids.task);
     StatusOut { state: task.state, message: message.as_deref(), at: task.status_at }.write(out, dialect, ids);
 }
 
 /// Writes a Task object.
-pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, task: &Task, view: View) {
+pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, task: &Task, view: TaskDetail) {
     json::object(out, |object| write_members(object, dialect, &task.origin.public_id(), task, view, false));
 }
 
 /// Writes a task as the resource `a2a://tasks/{taskId}` shows it: its own members and plain words for states, and
 /// within them messages and artifacts as 1.0 has them. The closure adds what else is known of it.
-pub fn write_resource(out: &mut Vec<u8>, task: &Task, metadata: impl FnOnce(&mut Object<'_>)) {
+pub fn write_resource(out: &mut Vec<u8>, task: &Task, metadata: impl FnOnce(&mut JsonObject<'_>)) {
     let (dialect, id) = (Dialect::V1, task.origin.public_id());
-    let ids = Ids { task: &id, context: &task.origin.context };
+    let ids = TaskIds { task: &id, context: &task.origin.context };
     json::object(out, |object| {
         object.value("taskId", &id);
         object.value("contextId", ids.context);
         object.object("status", |status| {
-            status.value("state", status::name(Dialect::V0_3, task.state));
+            status.value("state", status::state_name(Dialect::V0_3, task.state));
             timestamp::write(status.key("timestamp"), task.status_at);
-            match shown_message(task, &id) {
+            match status_message(task, &id) {
                 Some(said) => message::write(status.key("message"), dialect, ids.into(), &said),
                 None => status.value("message", &()),
             }
@@ -127,7 +127,7 @@ pub fn write_resource(out: &mut Vec<u8>, task: &Task, metadata: impl FnOnce(&mut
 }
 
 /// Writes a Task of a list: the artifacts, where they are asked for, are there even if there are none.
-pub(super) fn write_listed(out: &mut Vec<u8>, dialect: Dialect, task: &Task, view: View) {
+pub(super) fn write_listed(out: &mut Vec<u8>, dialect: Dialect, task: &Task, view: TaskDetail) {
     json::object(out, |object| write_members(object, dialect, &task.origin.public_id(), task, view, true));
 }
 
@@ -138,19 +138,19 @@ pub(super) fn write_pushed(out: &mut Vec<u8>, dialect: Dialect, task: &Task) {
         if dialect == Dialect::V0_1 {
             object.value("taskId", &id);
         }
-        write_members(object, dialect, &id, task, View::default(), false);
+        write_members(object, dialect, &id, task, TaskDetail::default(), false);
     });
 }
 
 fn write_members(
-    object: &mut Object<'_>,
+    object: &mut JsonObject<'_>,
     dialect: Dialect,
     id: &str,
     task: &Task,
-    view: View,
+    view: TaskDetail,
     empty_too: bool,
 ) {
-    let ids = Ids { task: id, context: &task.origin.context };
+    let ids = TaskIds { task: id, context: &task.origin.context };
     if dialect == Dialect::V0_3 {
         object.value("kind", "task");
     }
@@ -188,13 +188,13 @@ pub(super) struct TaskIn<'a> {
 }
 
 impl TaskIn<'_> {
-    pub(super) fn read(self, dialect: Dialect, at: Path<'_>) -> Result<TaskView, Malformed> {
+    pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<TaskView, MalformedInput> {
         let context = if dialect == Dialect::V0_1 { self.session_id } else { self.context_id };
         let status = at.required("status", self.status)?.read(dialect, at.member("status"))?;
         let path = at.member("artifacts");
         let artifacts = self.artifacts.unwrap_or_default().into_iter().enumerate();
         let artifacts = artifacts
-            .map(|(index, artifact)| artifact.read(dialect, path.element(index)).map(artifact::whole))
+            .map(|(index, artifact)| artifact.read(dialect, path.element(index)).map(artifact::whole_artifact))
             .collect::<Result<_, _>>()?;
         let path = at.member("history");
         let history = self.history.unwrap_or_default().into_iter().enumerate();
@@ -203,7 +203,7 @@ impl TaskIn<'_> {
             .collect::<Result<_, _>>()?;
         Ok(TaskView {
             id: at.required_text("id", self.id)?,
-            context: unless_empty(context),
+            context: non_empty(context),
             state: status.state,
             message: status.message,
             at: status.at,
@@ -217,22 +217,22 @@ impl TaskIn<'_> {
 /// A page of tasks.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
-pub(super) struct ListIn<'a> {
+pub(super) struct TaskListIn<'a> {
     #[serde(borrow)]
     tasks: Option<Vec<TaskIn<'a>>>,
     #[serde(alias = "next_page_token")]
     next_page_token: Option<String>,
     #[serde(alias = "total_size")]
-    total_size: Option<Whole>,
+    total_size: Option<WholeNumber>,
 }
 
-impl ListIn<'_> {
-    pub(super) fn read(self, dialect: Dialect, at: Path<'_>) -> Result<TaskList, Malformed> {
+impl TaskListIn<'_> {
+    pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<TaskList, MalformedInput> {
         let path = at.member("tasks");
         let tasks = self.tasks.unwrap_or_default().into_iter().enumerate();
         let tasks =
             tasks.map(|(index, task)| task.read(dialect, path.element(index))).collect::<Result<_, _>>()?;
-        let total = self.total_size.and_then(|Whole(total)| u64::try_from(total).ok());
-        Ok(TaskList { tasks, next: unless_empty(self.next_page_token), total })
+        let total = self.total_size.and_then(|WholeNumber(total)| u64::try_from(total).ok());
+        Ok(TaskList { tasks, next: non_empty(self.next_page_token), total })
     }
 }

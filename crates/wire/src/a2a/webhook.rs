@@ -5,13 +5,13 @@ use serde::Deserialize;
 
 use super::{
     Dialect,
-    input::{self, Malformed, Path, unless_empty},
+    input::{self, MalformedInput, JsonPath, non_empty},
 };
-use crate::json::{self, Object};
+use crate::json::{self, JsonObject};
 
 /// Whether secrets are written: a client sends them, a server never shows them again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Secrets {
+pub(super) enum SecretVisibility {
     Sent,
     Kept,
 }
@@ -22,7 +22,7 @@ pub(super) fn write(
     dialect: Dialect,
     task: &str,
     config: &WebhookConfig,
-    secrets: Secrets,
+    secrets: SecretVisibility,
 ) {
     json::object(out, |object| match dialect {
         Dialect::V0_1 | Dialect::V0_3 => {
@@ -38,11 +38,11 @@ pub(super) fn write(
 
 /// Writes a config as it stands inside a send request, where the task is not named.
 pub(super) fn write_inline(out: &mut Vec<u8>, dialect: Dialect, config: &WebhookConfig) {
-    json::object(out, |object| write_members(object, dialect, config, Secrets::Sent));
+    json::object(out, |object| write_members(object, dialect, config, SecretVisibility::Sent));
 }
 
-fn write_members(object: &mut Object<'_>, dialect: Dialect, config: &WebhookConfig, secrets: Secrets) {
-    let show = secrets == Secrets::Sent;
+fn write_members(object: &mut JsonObject<'_>, dialect: Dialect, config: &WebhookConfig, secrets: SecretVisibility) {
+    let show = secrets == SecretVisibility::Sent;
     if dialect != Dialect::V0_1 && !config.id.is_empty() {
         object.value("id", &config.id);
     }
@@ -88,8 +88,8 @@ impl WebhookIn {
     pub(super) fn read(
         mut self,
         dialect: Dialect,
-        at: Path<'_>,
-    ) -> Result<(String, WebhookConfig), Malformed> {
+        at: JsonPath<'_>,
+    ) -> Result<(String, WebhookConfig), MalformedInput> {
         match dialect {
             Dialect::V0_1 | Dialect::V0_3 => {
                 let (name, task) =
@@ -106,19 +106,19 @@ impl WebhookIn {
     }
 
     /// Reads a config alone. One without an id gets an empty one: the server names it.
-    pub(super) fn read_inline(self, dialect: Dialect, at: Path<'_>) -> Result<WebhookConfig, Malformed> {
-        let read_authentication = |given: AuthenticationIn| -> Result<Authentication, Malformed> {
+    pub(super) fn read_inline(self, dialect: Dialect, at: JsonPath<'_>) -> Result<WebhookConfig, MalformedInput> {
+        let read_authentication = |given: AuthenticationIn| -> Result<Authentication, MalformedInput> {
             let path = at.member("authentication");
             let schemes = match dialect {
                 Dialect::V0_1 | Dialect::V0_3 => path.required("schemes", given.schemes)?,
                 Dialect::V1 => vec![path.required_text("scheme", given.scheme)?],
             };
-            Ok(Authentication { schemes, credentials: unless_empty(given.credentials) })
+            Ok(Authentication { schemes, credentials: non_empty(given.credentials) })
         };
         Ok(WebhookConfig {
             id: if dialect == Dialect::V0_1 { String::new() } else { self.id.unwrap_or_default() },
             url: at.required_text("url", self.url)?,
-            token: unless_empty(self.token),
+            token: non_empty(self.token),
             authentication: self.authentication.map(read_authentication).transpose()?,
             dialect: dialect.name().to_owned(),
         })
@@ -128,7 +128,7 @@ impl WebhookIn {
 /// A page of webhooks in 1.0; before that it was a bare list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
-struct PageIn {
+struct WebhookPageIn {
     configs: Option<Vec<WebhookIn>>,
     #[serde(alias = "next_page_token")]
     next_page_token: Option<String>,
@@ -138,15 +138,15 @@ struct PageIn {
 pub(super) fn read_page(
     dialect: Dialect,
     json: &str,
-) -> Result<(Vec<WebhookConfig>, Option<String>), Malformed> {
-    let root = Path::Root("result");
+) -> Result<(Vec<WebhookConfig>, Option<String>), MalformedInput> {
+    let root = JsonPath::Root("result");
     let (configs, next, at) = if dialect == Dialect::V1 {
-        let page: PageIn = input::parse("result", json)?;
+        let page: WebhookPageIn = input::parse("result", json)?;
         (page.configs.unwrap_or_default(), page.next_page_token, root.member("configs"))
     } else {
         (input::parse("result", json)?, None, root)
     };
     let read = |(index, config): (usize, WebhookIn)| config.read(dialect, at.element(index));
     let configs = configs.into_iter().enumerate().map(read).map(|read| read.map(|(_, config)| config));
-    Ok((configs.collect::<Result<_, _>>()?, unless_empty(next)))
+    Ok((configs.collect::<Result<_, _>>()?, non_empty(next)))
 }

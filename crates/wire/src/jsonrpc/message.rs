@@ -3,56 +3,56 @@
 use serde_json::{error::Category, value::RawValue};
 
 use super::{
-    ErrorObject, Id, Request, RequestError, RequestErrorKind, Response,
-    request::{Envelope, is_deeper, string},
+    RpcErrorObject, RpcId, RpcRequest, RpcRequestError, RpcRequestErrorKind, RpcResponse,
+    request::{RpcEnvelope, is_deeper, string},
 };
 
 /// One message.
 #[derive(Debug, Clone)]
-pub enum Message<'a> {
+pub enum RpcMessage<'a> {
     /// A request or, without an id, a notification.
-    Request(Request<'a>),
+    Request(RpcRequest<'a>),
     /// The answer to a request of ours.
-    Response(Response<'a>),
+    Response(RpcResponse<'a>),
 }
 
 /// What a body holds.
 #[derive(Debug, Clone)]
-pub enum Messages<'a> {
+pub enum RpcMessages<'a> {
     /// One message.
-    One(Message<'a>),
+    One(RpcMessage<'a>),
     /// Several, or none. Each for itself: one that cannot be read does not spoil the others.
-    Batch(Vec<Result<Message<'a>, RequestError>>),
+    Batch(Vec<Result<RpcMessage<'a>, RpcRequestError>>),
 }
 
 /// Takes a body apart. `max_depth` bounds its nesting.
-pub fn parse_messages(body: &[u8], max_depth: usize) -> Result<Messages<'_>, RequestError> {
-    let error = |kind, message| RequestError { id: None, kind, message };
+pub fn parse_messages(body: &[u8], max_depth: usize) -> Result<RpcMessages<'_>, RpcRequestError> {
+    let error = |kind, message| RpcRequestError { id: None, kind, message };
     let text = std::str::from_utf8(body)
-        .map_err(|e| error(RequestErrorKind::Parse, format!("the body is not UTF-8: {e}")))?;
+        .map_err(|e| error(RpcRequestErrorKind::Parse, format!("the body is not UTF-8: {e}")))?;
     if is_deeper(body, max_depth) {
         return Err(error(
-            RequestErrorKind::Invalid,
+            RpcRequestErrorKind::Invalid,
             format!("the body is nested deeper than {max_depth} levels"),
         ));
     }
     if !text.trim_start().starts_with('[') {
-        return parse_one(text).map(Messages::One);
+        return parse_one(text).map(RpcMessages::One);
     }
     let items: Vec<&RawValue> = serde_json::from_str(text)
-        .map_err(|e| error(RequestErrorKind::Parse, format!("the body is not JSON: {e}")))?;
-    Ok(Messages::Batch(items.into_iter().map(|item| parse_one(item.get())).collect()))
+        .map_err(|e| error(RpcRequestErrorKind::Parse, format!("the body is not JSON: {e}")))?;
+    Ok(RpcMessages::Batch(items.into_iter().map(|item| parse_one(item.get())).collect()))
 }
 
-fn parse_one(text: &str) -> Result<Message<'_>, RequestError> {
-    let error = |kind, message| RequestError { id: None, kind, message };
-    let envelope = Envelope::read(text).map_err(|e| match e.classify() {
-        Category::Data => error(RequestErrorKind::Invalid, "expected a JSON-RPC object".to_owned()),
-        _ => error(RequestErrorKind::Parse, format!("the body is not JSON: {e}")),
+fn parse_one(text: &str) -> Result<RpcMessage<'_>, RpcRequestError> {
+    let error = |kind, message| RpcRequestError { id: None, kind, message };
+    let envelope = RpcEnvelope::read(text).map_err(|e| match e.classify() {
+        Category::Data => error(RpcRequestErrorKind::Invalid, "expected a JSON-RPC object".to_owned()),
+        _ => error(RpcRequestErrorKind::Parse, format!("the body is not JSON: {e}")),
     })?;
     let invalid =
-        |id: Option<Id>, message: String| RequestError { id, kind: RequestErrorKind::Invalid, message };
-    let id = envelope.id.map(Id::read).transpose().map_err(|message| invalid(None, message))?;
+        |id: Option<RpcId>, message: String| RpcRequestError { id, kind: RpcRequestErrorKind::Invalid, message };
+    let id = envelope.id.map(RpcId::read).transpose().map_err(|message| invalid(None, message))?;
     if envelope.version.map(RawValue::get) != Some("\"2.0\"") {
         return Err(invalid(id, "jsonrpc: expected \"2.0\"".to_owned()));
     }
@@ -61,15 +61,15 @@ fn parse_one(text: &str) -> Result<Message<'_>, RequestError> {
             return Err(invalid(id, "method: expected a string".to_owned()));
         };
         let params = envelope.params.filter(|params| params.get() != "null");
-        return Ok(Message::Request(Request { id, method, params }));
+        return Ok(RpcMessage::Request(RpcRequest { id, method, params }));
     }
     let outcome = match (envelope.error.filter(|raw| raw.get() != "null"), envelope.result) {
-        (Some(raw), _) => Err(serde_json::from_str::<ErrorObject>(raw.get())
+        (Some(raw), _) => Err(serde_json::from_str::<RpcErrorObject>(raw.get())
             .map_err(|e| invalid(id.clone(), format!("error: {e}")))?),
         (None, Some(raw)) => Ok(raw),
         (None, None) => {
             return Err(invalid(id, "expected a method, a result or an error".to_owned()));
         }
     };
-    Ok(Message::Response(Response { id, outcome }))
+    Ok(RpcMessage::Response(RpcResponse { id, outcome }))
 }

@@ -10,9 +10,9 @@ use serde_json::{error::Category, value::RawValue};
 
 /// A request or, where it has no id, a notification.
 #[derive(Debug, Clone)]
-pub struct Request<'a> {
+pub struct RpcRequest<'a> {
     /// What the response must carry. `None`: nobody waits for one.
-    pub id: Option<Id>,
+    pub id: Option<RpcId>,
     /// What to do.
     pub method: Cow<'a, str>,
     /// With what; absent where it was absent or `null`. Not looked into.
@@ -22,9 +22,9 @@ pub struct Request<'a> {
 /// The id of a request: a string, an integer or `null`, kept as the bytes that came, so that it goes back
 /// as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Id(Box<str>);
+pub struct RpcId(Box<str>);
 
-impl Id {
+impl RpcId {
     /// Longer ids are refused: an id is repeated in every frame of a stream.
     pub const MAX_LEN: usize = 1024;
 
@@ -76,28 +76,28 @@ impl Id {
 /// Why a body is no request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct RequestError {
+pub struct RpcRequestError {
     /// The id, where that much could be read.
-    pub id: Option<Id>,
+    pub id: Option<RpcId>,
     /// Which of the two codes.
-    pub kind: RequestErrorKind,
+    pub kind: RpcRequestErrorKind,
     /// What is wrong.
     pub message: String,
 }
 
-impl RequestError {
+impl RpcRequestError {
     /// The error code of JSON-RPC.
     pub fn code(&self) -> i32 {
         match self.kind {
-            RequestErrorKind::Parse => super::PARSE_ERROR,
-            RequestErrorKind::Invalid => super::INVALID_REQUEST,
+            RpcRequestErrorKind::Parse => super::PARSE_ERROR,
+            RpcRequestErrorKind::Invalid => super::INVALID_REQUEST,
         }
     }
 }
 
 /// The two ways to be no request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestErrorKind {
+pub enum RpcRequestErrorKind {
     /// Not JSON.
     Parse,
     /// JSON, but not a request.
@@ -106,21 +106,21 @@ pub enum RequestErrorKind {
 
 /// Takes a body apart. `max_depth` bounds the nesting of the whole body; what is deeper is refused before
 /// any value is built of it.
-pub fn parse(body: &[u8], max_depth: usize) -> Result<Request<'_>, RequestError> {
-    let error = |kind, message| RequestError { id: None, kind, message };
+pub fn parse_request(body: &[u8], max_depth: usize) -> Result<RpcRequest<'_>, RpcRequestError> {
+    let error = |kind, message| RpcRequestError { id: None, kind, message };
     let text = std::str::from_utf8(body)
-        .map_err(|e| error(RequestErrorKind::Parse, format!("the body is not UTF-8: {e}")))?;
-    let envelope = Envelope::read(text).map_err(|e| match e.classify() {
+        .map_err(|e| error(RpcRequestErrorKind::Parse, format!("the body is not UTF-8: {e}")))?;
+    let envelope = RpcEnvelope::read(text).map_err(|e| match e.classify() {
         Category::Data => error(
-            RequestErrorKind::Invalid,
+            RpcRequestErrorKind::Invalid,
             "expected one JSON-RPC request object; batches are not supported".to_owned(),
         ),
-        _ => error(RequestErrorKind::Parse, format!("the body is not JSON: {e}")),
+        _ => error(RpcRequestErrorKind::Parse, format!("the body is not JSON: {e}")),
     })?;
 
     let invalid =
-        |id: Option<Id>, message: String| RequestError { id, kind: RequestErrorKind::Invalid, message };
-    let id = envelope.id.map(Id::read).transpose().map_err(|message| invalid(None, message))?;
+        |id: Option<RpcId>, message: String| RpcRequestError { id, kind: RpcRequestErrorKind::Invalid, message };
+    let id = envelope.id.map(RpcId::read).transpose().map_err(|message| invalid(None, message))?;
     if envelope.version.map(RawValue::get) != Some("\"2.0\"") {
         return Err(invalid(id, "jsonrpc: expected \"2.0\"".to_owned()));
     }
@@ -132,12 +132,12 @@ pub fn parse(body: &[u8], max_depth: usize) -> Result<Request<'_>, RequestError>
         return Err(invalid(id, format!("the body is nested deeper than {max_depth} levels")));
     }
     let params = envelope.params.filter(|params| params.get() != "null");
-    Ok(Request { id, method, params })
+    Ok(RpcRequest { id, method, params })
 }
 
 /// The members of a request, each as it came. Of a member that comes twice the last counts.
 #[derive(Default)]
-pub(super) struct Envelope<'a> {
+pub(super) struct RpcEnvelope<'a> {
     pub(super) version: Option<&'a RawValue>,
     pub(super) id: Option<&'a RawValue>,
     pub(super) method: Option<&'a RawValue>,
@@ -146,10 +146,10 @@ pub(super) struct Envelope<'a> {
     pub(super) error: Option<&'a RawValue>,
 }
 
-impl<'a> Envelope<'a> {
+impl<'a> RpcEnvelope<'a> {
     pub(super) fn read(text: &'a str) -> serde_json::Result<Self> {
         let mut input = serde_json::Deserializer::from_str(text);
-        let envelope = input.deserialize_map(EnvelopeVisitor)?;
+        let envelope = input.deserialize_map(RpcEnvelopeVisitor)?;
         input.end()?;
         Ok(envelope)
     }
@@ -157,20 +157,20 @@ impl<'a> Envelope<'a> {
 
 /// A key that is only copied when it has escapes in it.
 #[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct EnvelopeKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
-struct EnvelopeVisitor;
+struct RpcEnvelopeVisitor;
 
-impl<'a> Visitor<'a> for EnvelopeVisitor {
-    type Value = Envelope<'a>;
+impl<'a> Visitor<'a> for RpcEnvelopeVisitor {
+    type Value = RpcEnvelope<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON-RPC object")
     }
 
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Envelope<'a>, A::Error> {
-        let mut envelope = Envelope::default();
-        while let Some(Key(key)) = map.next_key()? {
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<RpcEnvelope<'a>, A::Error> {
+        let mut envelope = RpcEnvelope::default();
+        while let Some(EnvelopeKey(key)) = map.next_key()? {
             let value = Some(map.next_value::<&RawValue>()?);
             match &*key {
                 "jsonrpc" => envelope.version = value,

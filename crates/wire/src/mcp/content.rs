@@ -5,16 +5,16 @@ use nuncio_engine::{
     surface::{Block, Body, ResourceContent},
 };
 
-use super::Version;
+use super::McpVersion;
 use crate::json;
 
 /// Writes a block.
-pub(super) fn write_block(out: &mut Vec<u8>, version: Version, block: &Block) {
+pub(super) fn write_block(out: &mut Vec<u8>, version: McpVersion, block: &Block) {
     match block {
         Block::Text(text) => write_text(out, text),
         Block::Image { data, media_type } => write_media(out, "image", data, media_type),
         // 2024-11-05 has no sounds; it is a file there.
-        Block::Audio { data, media_type } if version == Version::V2024_11_05 => {
+        Block::Audio { data, media_type } if version == McpVersion::V2024_11_05 => {
             write_file(out, "audio", data, Some(media_type));
         }
         Block::Audio { data, media_type } => write_media(out, "audio", data, media_type),
@@ -27,7 +27,7 @@ pub(super) fn write_block(out: &mut Vec<u8>, version: Version, block: &Block) {
 }
 
 /// Writes a part of an agent's work as a block. `place` names it where the protocol wants a name.
-pub(super) fn write_part(out: &mut Vec<u8>, version: Version, part: &Part, place: &str) {
+pub(super) fn write_part(out: &mut Vec<u8>, version: McpVersion, part: &Part, place: &str) {
     let media_type = part.media_type.as_deref();
     let name = part.filename.as_deref().unwrap_or(place);
     match &part.content {
@@ -36,7 +36,7 @@ pub(super) fn write_part(out: &mut Vec<u8>, version: Version, part: &Part, place
         Content::Url(url) => write_link(out, version, url, name, media_type),
         Content::Bytes(bytes) => match media_type {
             Some(kind) if kind.starts_with("image/") => write_media(out, "image", bytes, kind),
-            Some(kind) if kind.starts_with("audio/") && version > Version::V2024_11_05 => {
+            Some(kind) if kind.starts_with("audio/") && version > McpVersion::V2024_11_05 => {
                 write_media(out, "audio", bytes, kind);
             }
             _ => write_file(out, name, bytes, media_type),
@@ -83,8 +83,8 @@ fn write_file(out: &mut Vec<u8>, name: &str, bytes: &[u8], media_type: Option<&s
     });
 }
 
-fn write_link(out: &mut Vec<u8>, version: Version, uri: &str, name: &str, media_type: Option<&str>) {
-    if version < Version::V2025_06_18 {
+fn write_link(out: &mut Vec<u8>, version: McpVersion, uri: &str, name: &str, media_type: Option<&str>) {
+    if version < McpVersion::V2025_06_18 {
         // There are no links before that; the address is what counts.
         return write_text(out, uri);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nuncio_engine::Error;
 use serde_json::{Value, json};
 
-use super::{Capabilities, TASKS, Version};
+use super::{ClientCapabilities, TASKS, McpVersion};
 use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND};
 
 /// The headers of a request contradict its body.
@@ -27,7 +27,7 @@ pub const URL_REQUIRED: i32 = -32042;
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fault {
+pub struct McpFault {
     /// The code of JSON-RPC.
     pub code: i32,
     /// What is wrong, and what to do.
@@ -40,27 +40,27 @@ pub struct Fault {
     pub retry_after: Option<Duration>,
 }
 
-impl Fault {
+impl McpFault {
     /// A fault that is answered as ordinary results are.
     pub fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None, status: 200, retry_after: None }
     }
 
     /// The params are wrong.
-    pub fn params(message: impl Into<String>) -> Self {
+    pub fn invalid_params(message: impl Into<String>) -> Self {
         Self::new(INVALID_PARAMS, message)
     }
 
     /// The request is none.
-    pub fn request(message: impl Into<String>) -> Self {
-        Self::new(INVALID_REQUEST, message).status(400)
+    pub fn invalid_request(message: impl Into<String>) -> Self {
+        Self::new(INVALID_REQUEST, message).with_status(400)
     }
 
     /// There is no such method.
-    pub fn method(version: Version, name: &str) -> Self {
+    pub fn unknown_method(version: McpVersion, name: &str) -> Self {
         let fault =
             Self::new(METHOD_NOT_FOUND, format!("there is no method {name:?} in MCP {}", version.name()));
-        if version.is_stateless() { fault.status(404) } else { fault }
+        if version.is_stateless() { fault.with_status(404) } else { fault }
     }
 
     /// Something inside.
@@ -69,26 +69,26 @@ impl Fault {
     }
 
     /// The headers contradict the body.
-    pub fn header(message: impl Into<String>) -> Self {
-        Self::new(HEADER_MISMATCH, message).status(400)
+    pub fn header_mismatch(message: impl Into<String>) -> Self {
+        Self::new(HEADER_MISMATCH, message).with_status(400)
     }
 
     /// There is no resource of that address, or the caller may not see it.
-    pub fn no_resource(version: Version, uri: &str) -> Self {
+    pub fn no_resource(version: McpVersion, uri: &str) -> Self {
         let code = if version.is_stateless() { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
-        Self::new(code, format!("there is no resource {uri}")).with(json!({ "uri": uri }))
+        Self::new(code, format!("there is no resource {uri}")).with_data(json!({ "uri": uri }))
     }
 
     /// The revision is not spoken here.
-    pub fn version(requested: &str) -> Self {
-        let supported: Vec<&str> = Version::ALL.iter().rev().map(|version| version.name()).collect();
+    pub fn unsupported_version(requested: &str) -> Self {
+        let supported: Vec<&str> = McpVersion::ALL.iter().rev().map(|version| version.name()).collect();
         Self::new(UNSUPPORTED_VERSION, format!("this server does not speak MCP {requested:?}"))
-            .with(json!({ "supported": supported, "requested": requested }))
-            .status(400)
+            .with_data(json!({ "supported": supported, "requested": requested }))
+            .with_status(400)
     }
 
     /// The client would have to be able to do these things. Only the newest revision has a code for it.
-    pub fn missing(version: Version, needed: Capabilities) -> Self {
+    pub fn missing_capability(version: McpVersion, needed: ClientCapabilities) -> Self {
         let mut required = serde_json::Map::new();
         if needed.form || needed.url {
             let modes = match (needed.form, needed.url) {
@@ -110,27 +110,27 @@ impl Fault {
         let message = format!("this needs a client that declares: {}", names.join(", "));
         let data = json!({ "requiredCapabilities": required });
         match version.is_stateless() {
-            true => Self::new(MISSING_CAPABILITY, message).with(data).status(400),
-            false => Self::params(message).with(data),
+            true => Self::new(MISSING_CAPABILITY, message).with_data(data).with_status(400),
+            false => Self::invalid_params(message).with_data(data),
         }
     }
 
     /// With something for programs.
     #[must_use]
-    pub fn with(mut self, data: Value) -> Self {
+    pub fn with_data(mut self, data: Value) -> Self {
         self.data = Some(data);
         self
     }
 
     /// With another status.
     #[must_use]
-    pub fn status(mut self, status: u16) -> Self {
+    pub fn with_status(mut self, status: u16) -> Self {
         self.status = status;
         self
     }
 }
 
-impl From<&Error> for Fault {
+impl From<&Error> for McpFault {
     fn from(error: &Error) -> Self {
         let message = error.to_string();
         match error {
@@ -149,7 +149,7 @@ impl From<&Error> for Fault {
             | Error::KeyReused
             | Error::NotAsked(_)
             | Error::UnknownCursor { .. }
-            | Error::Limit(_) => Self::params(message),
+            | Error::Limit(_) => Self::invalid_params(message),
             Error::Busy { retry_after, .. } => Self {
                 data: Some(json!({ "retryAfterMs": retry_after.as_millis() as u64 })),
                 status: 503,
@@ -157,9 +157,9 @@ impl From<&Error> for Fault {
                 ..Self::internal(message)
             },
             Error::Forbidden(scope) | Error::NotOperator(scope) => {
-                Self::new(FORBIDDEN, message).with(json!({ "requiredScope": scope })).status(403)
+                Self::new(FORBIDDEN, message).with_data(json!({ "requiredScope": scope })).with_status(403)
             }
-            Error::Suspended(..) => Self::new(FORBIDDEN, message).status(403),
+            Error::Suspended(..) => Self::new(FORBIDDEN, message).with_status(403),
             Error::TooFast { retry_after, .. } => Self {
                 data: Some(json!({ "retryAfterMs": retry_after.as_millis() as u64 })),
                 status: 429,
@@ -171,7 +171,7 @@ impl From<&Error> for Fault {
     }
 }
 
-impl From<Error> for Fault {
+impl From<Error> for McpFault {
     fn from(error: Error) -> Self {
         Self::from(&error)
     }

@@ -20,7 +20,7 @@ pub fn decode_value(header: &[u8]) -> Option<String> {
 
 /// The arguments that a tool wants mirrored: the header's name after `Mcp-Param-`, and the path of the
 /// argument. Only what is reachable by `properties` counts.
-pub fn mirrored(schema: &Value) -> Vec<(String, Vec<String>)> {
+pub fn mirrored_arguments(schema: &Value) -> Vec<(String, Vec<String>)> {
     let mut found = vec![];
     collect(schema, &mut vec![], &mut found);
     found
@@ -91,7 +91,7 @@ mod tests {
             ("Region".to_owned(), vec!["region".to_owned()]),
             ("Zone".to_owned(), vec!["at".to_owned(), "zone".to_owned()]),
         ];
-        assert_eq!(mirrored(&schema), expected);
+        assert_eq!(mirrored_arguments(&schema), expected);
         let arguments = json!({ "region": null, "at": { "zone": 7 } });
         assert_eq!(value_at(&arguments, &expected[0].1), None);
         assert!(same_value("7.0", value_at(&arguments, &expected[1].1).unwrap()));

@@ -6,13 +6,13 @@ use nuncio_engine::Level;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{Capabilities, Fault, Version};
+use super::{ClientCapabilities, McpFault, McpVersion};
 
 /// What a client wants its progress notifications to carry: a string or an integer, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token(Box<str>);
+pub struct ProgressToken(Box<str>);
 
-impl Token {
+impl ProgressToken {
     /// Longer ones are refused: a token is repeated in every notification.
     pub const MAX_LEN: usize = 1024;
 
@@ -35,11 +35,11 @@ impl Token {
 
 /// What stands in `_meta`.
 #[derive(Debug, Clone, Default)]
-pub struct Meta {
+pub struct RequestMeta {
     /// Whether there was one at all.
     pub present: bool,
     /// Where progress is to be told.
-    pub progress: Option<Token>,
+    pub progress: Option<ProgressToken>,
     /// The revision of this very request.
     pub version: Option<String>,
     /// What the client can do, as declared with this very request.
@@ -63,13 +63,13 @@ pub struct Meta {
 pub const IDEMPOTENCY_KEY: &str = "nuncio/idempotencyKey";
 
 #[derive(Deserialize, Default)]
-struct Wire<'a> {
+struct ParamsWithMeta<'a> {
     #[serde(rename = "_meta", borrow, default)]
     meta: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
-struct Members<'a> {
+struct MetaMembers<'a> {
     #[serde(rename = "progressToken", borrow, default)]
     progress: Option<&'a RawValue>,
     #[serde(rename = "io.modelcontextprotocol/protocolVersion", default)]
@@ -91,23 +91,23 @@ struct Members<'a> {
 }
 
 /// Reads the `_meta` of a request's params.
-pub fn meta_of(params: Option<&RawValue>) -> Result<Meta, Fault> {
-    let Some(params) = params else { return Ok(Meta::default()) };
+pub fn read_meta(params: Option<&RawValue>) -> Result<RequestMeta, McpFault> {
+    let Some(params) = params else { return Ok(RequestMeta::default()) };
     // Params that are no object are refused by whoever reads them.
-    let Ok(Wire { meta: Some(meta) }) = serde_json::from_str::<Wire<'_>>(params.get()) else {
-        return Ok(Meta::default());
+    let Ok(ParamsWithMeta { meta: Some(meta) }) = serde_json::from_str::<ParamsWithMeta<'_>>(params.get()) else {
+        return Ok(RequestMeta::default());
     };
-    let members: Members<'_> =
-        serde_json::from_str(meta.get()).map_err(|e| Fault::params(format!("_meta: {e}")))?;
+    let members: MetaMembers<'_> =
+        serde_json::from_str(meta.get()).map_err(|e| McpFault::invalid_params(format!("_meta: {e}")))?;
     let progress = match members.progress.map(RawValue::get) {
         None | Some("null") => None,
         Some(json) => Some(
-            Token::from_json(json)
-                .ok_or_else(|| Fault::params("_meta.progressToken: expected a string or an integer"))?,
+            ProgressToken::from_json(json)
+                .ok_or_else(|| McpFault::invalid_params("_meta.progressToken: expected a string or an integer"))?,
         ),
     };
-    let level = members.level.as_deref().map(level_of).transpose()?;
-    Ok(Meta {
+    let level = members.level.as_deref().map(parse_level).transpose()?;
+    Ok(RequestMeta {
         present: true,
         progress,
         version: members.version,
@@ -121,17 +121,17 @@ pub fn meta_of(params: Option<&RawValue>) -> Result<Meta, Fault> {
     })
 }
 
-impl Meta {
+impl RequestMeta {
     /// What the client can do, as declared with this request.
-    pub fn capabilities(&self, version: Version) -> Capabilities {
-        self.capabilities.as_ref().map(|declared| Capabilities::read(declared, version)).unwrap_or_default()
+    pub fn capabilities(&self, version: McpVersion) -> ClientCapabilities {
+        self.capabilities.as_ref().map(|declared| ClientCapabilities::read(declared, version)).unwrap_or_default()
     }
 }
 
 /// The level of that name.
-pub fn level_of(name: &str) -> Result<Level, Fault> {
+pub fn parse_level(name: &str) -> Result<Level, McpFault> {
     serde_json::from_value(Value::from(name)).map_err(|_| {
-        Fault::params(format!(
+        McpFault::invalid_params(format!(
             "the log level {name:?} is none of debug, info, notice, warning, error, critical, alert, emergency"
         ))
     })

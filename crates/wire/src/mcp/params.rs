@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, value::RawValue};
 
-use super::Fault;
+use super::McpFault;
 
 /// Reads the params of a method. What is wrong is told with the place where it is.
-pub fn read<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> Result<T, Fault> {
+pub fn read_params<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> Result<T, McpFault> {
     let Some(params) = params else {
         // All members may be missing, or one of them is missed by name.
-        return serde_json::from_str("{}").map_err(|e| Fault::params(format!("params: {e}")));
+        return serde_json::from_str("{}").map_err(|e| McpFault::invalid_params(format!("params: {e}")));
     };
     serde_json::from_str(params.get()).or_else(|_| {
         let mut input = serde_json::Deserializer::from_str(params.get());
         serde_path_to_error::deserialize(&mut input).map_err(|e| match e.path().to_string().as_str() {
-            "." => Fault::params(format!("params: {}", e.inner())),
-            path => Fault::params(format!("{path}: {}", e.inner())),
+            "." => McpFault::invalid_params(format!("params: {}", e.inner())),
+            path => McpFault::invalid_params(format!("{path}: {}", e.inner())),
         })
     })
 }
@@ -25,7 +25,7 @@ pub fn read<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> Result<
 /// `initialize`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Initialize {
+pub struct InitializeParams {
     /// The revision that the client wants.
     pub protocol_version: String,
     /// What it can do.
@@ -39,7 +39,7 @@ pub struct Initialize {
 /// `tools/call`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Call {
+pub struct ToolCallParams {
     /// The tool.
     pub name: String,
     /// Its arguments.
@@ -47,7 +47,7 @@ pub struct Call {
     pub arguments: Option<Map<String, Value>>,
     /// Whether a task is wanted (2025-11-25).
     #[serde(default)]
-    pub task: Option<TaskParams>,
+    pub task: Option<TaskWishParams>,
     /// What was asked in an earlier round (2026-07-28).
     #[serde(default)]
     pub input_responses: Option<BTreeMap<String, Value>>,
@@ -58,7 +58,7 @@ pub struct Call {
 
 /// The wish for a task (2025-11-25).
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
-pub struct TaskParams {
+pub struct TaskWishParams {
     /// How long it is to be kept, in milliseconds.
     #[serde(default)]
     pub ttl: Option<u64>,
@@ -67,7 +67,7 @@ pub struct TaskParams {
 /// `resources/read`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Read {
+pub struct ReadResourceParams {
     /// The address.
     pub uri: String,
     /// As in [`Call`].
@@ -81,7 +81,7 @@ pub struct Read {
 /// `prompts/get`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Get {
+pub struct GetPromptParams {
     /// The prompt.
     pub name: String,
     /// Its arguments.
@@ -97,7 +97,7 @@ pub struct Get {
 
 /// Every list: `tools/list` and its like, `tasks/list`.
 #[derive(Debug, Default, Deserialize)]
-pub struct Page {
+pub struct ListParams {
     /// Where the page begins.
     #[serde(default)]
     pub cursor: Option<String>,
@@ -105,7 +105,7 @@ pub struct Page {
 
 /// `resources/subscribe` and `unsubscribe`.
 #[derive(Debug, Default, Deserialize)]
-pub struct Subscribe {
+pub struct SubscribeParams {
     /// The address.
     pub uri: String,
 }
@@ -113,7 +113,7 @@ pub struct Subscribe {
 /// `tasks/update` (2026-07-28); without the responses, `tasks/get`, `tasks/result` and `tasks/cancel`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Update {
+pub struct UpdateTaskParams {
     /// The task.
     pub task_id: String,
     /// The answers, by the key of what was asked.
@@ -123,28 +123,28 @@ pub struct Update {
 
 /// `completion/complete`.
 #[derive(Debug, Deserialize)]
-pub struct Complete {
+pub struct CompleteParams {
     /// What is being filled in.
     #[serde(rename = "ref")]
-    pub reference: CompleteRef,
+    pub reference: CompletionReference,
     /// The argument, as far as it is typed.
-    pub argument: Typed,
+    pub argument: CompletionArgument,
     /// What is chosen already.
     #[serde(default)]
-    pub context: Option<Chosen>,
+    pub context: Option<CompletionContext>,
 }
 
-impl Default for Complete {
+impl Default for CompleteParams {
     fn default() -> Self {
-        let argument = Typed { name: String::new(), value: String::new() };
-        Self { reference: CompleteRef::Prompt { name: String::new() }, argument, context: None }
+        let argument = CompletionArgument { name: String::new(), value: String::new() };
+        Self { reference: CompletionReference::Prompt { name: String::new() }, argument, context: None }
     }
 }
 
 /// What is being filled in.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type")]
-pub enum CompleteRef {
+pub enum CompletionReference {
     /// A prompt.
     #[serde(rename = "ref/prompt")]
     Prompt {
@@ -161,7 +161,7 @@ pub enum CompleteRef {
 
 /// An argument as far as it is typed.
 #[derive(Debug, Deserialize)]
-pub struct Typed {
+pub struct CompletionArgument {
     /// Its name.
     pub name: String,
     /// What is typed.
@@ -170,7 +170,7 @@ pub struct Typed {
 
 /// Arguments that are chosen already.
 #[derive(Debug, Default, Deserialize)]
-pub struct Chosen {
+pub struct CompletionContext {
     /// By name.
     #[serde(default)]
     pub arguments: BTreeMap<String, String>,
@@ -179,7 +179,7 @@ pub struct Chosen {
 /// `subscriptions/listen` (2026-07-28).
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Listen {
+pub struct ListenParams {
     /// Other tools.
     #[serde(default)]
     pub tools_list_changed: bool,

@@ -7,10 +7,10 @@ use nuncio_engine::{
 };
 use serde_json::{Value, json};
 
-use super::{Capabilities, Version};
+use super::{ClientCapabilities, McpVersion};
 use crate::{
-    json::{self, Object},
-    jsonrpc::{ErrorObject, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND},
+    json::{self, JsonObject},
+    jsonrpc::{RpcErrorObject, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND},
 };
 
 /// The member of `_meta` that says which question of its task a request puts. A question that is put again has another
@@ -22,36 +22,36 @@ pub const NOTE: &str = "nuncio/note";
 
 /// What is asked of a client: a method with params.
 #[derive(Debug, Clone, Copy)]
-pub enum Asked<'a> {
+pub enum McpQuestion<'a> {
     /// Of an agent.
     Question(&'a Question),
     /// Of a handler.
     Inquiry(&'a Inquiry),
 }
 
-impl<'a> Asked<'a> {
+impl<'a> McpQuestion<'a> {
     /// The method.
     pub fn method(self) -> &'static str {
         match self.kind() {
-            Kind::Form { .. } | Kind::Link { .. } => "elicitation/create",
-            Kind::Sample { .. } => "sampling/createMessage",
-            Kind::Roots => "roots/list",
+            McpQuestionKind::Form { .. } | McpQuestionKind::Link { .. } => "elicitation/create",
+            McpQuestionKind::Sample { .. } => "sampling/createMessage",
+            McpQuestionKind::Roots => "roots/list",
         }
     }
 
     /// Whether a client can be asked that.
-    pub fn fits(self, client: Capabilities) -> bool {
+    pub fn is_supported_by(self, client: ClientCapabilities) -> bool {
         match self.kind() {
-            Kind::Form { .. } => client.form,
-            Kind::Link { .. } => client.url,
-            Kind::Sample { .. } => client.sampling,
-            Kind::Roots => client.roots,
+            McpQuestionKind::Form { .. } => client.form,
+            McpQuestionKind::Link { .. } => client.url,
+            McpQuestionKind::Sample { .. } => client.sampling,
+            McpQuestionKind::Roots => client.roots,
         }
     }
 
     /// Writes the params. `name`: what nothing else is called, where the revision wants that. `related`: the task
     /// that it belongs to, likewise.
-    pub fn write_params(self, out: &mut Vec<u8>, version: Version, name: &str, related: Option<&str>) {
+    pub fn write_params(self, out: &mut Vec<u8>, version: McpVersion, name: &str, related: Option<&str>) {
         json::object(out, |params| {
             self.kind().write(params, version, name);
             let question = match self {
@@ -69,39 +69,39 @@ impl<'a> Asked<'a> {
         });
     }
 
-    fn kind(self) -> Kind<'a> {
+    fn kind(self) -> McpQuestionKind<'a> {
         match self {
             Self::Question(Question { text, ask, .. }) => match ask {
-                Ask::Form { schema } => Kind::Form { text, schema },
-                Ask::Authorization { url } => Kind::Link { text, url },
+                Ask::Form { schema } => McpQuestionKind::Form { text, schema },
+                Ask::Authorization { url } => McpQuestionKind::Link { text, url },
                 Ask::Sample { system, max_tokens } => {
-                    Kind::Sample { prompt: text, system: system.as_deref(), max_tokens: *max_tokens }
+                    McpQuestionKind::Sample { prompt: text, system: system.as_deref(), max_tokens: *max_tokens }
                 }
             },
             Self::Inquiry(inquiry) => match inquiry {
-                Inquiry::Form { text, schema } => Kind::Form { text, schema },
-                Inquiry::Link { text, url } => Kind::Link { text, url },
+                Inquiry::Form { text, schema } => McpQuestionKind::Form { text, schema },
+                Inquiry::Link { text, url } => McpQuestionKind::Link { text, url },
                 Inquiry::Sample { prompt, system, max_tokens } => {
-                    Kind::Sample { prompt, system: system.as_deref(), max_tokens: *max_tokens }
+                    McpQuestionKind::Sample { prompt, system: system.as_deref(), max_tokens: *max_tokens }
                 }
-                Inquiry::Roots => Kind::Roots,
+                Inquiry::Roots => McpQuestionKind::Roots,
             },
         }
     }
 }
 
-enum Kind<'a> {
+enum McpQuestionKind<'a> {
     Form { text: &'a str, schema: &'a Value },
     Link { text: &'a str, url: &'a str },
     Sample { prompt: &'a str, system: Option<&'a str>, max_tokens: u32 },
     Roots,
 }
 
-impl Kind<'_> {
-    fn write(&self, params: &mut Object<'_>, version: Version, name: &str) {
+impl McpQuestionKind<'_> {
+    fn write(&self, params: &mut JsonObject<'_>, version: McpVersion, name: &str) {
         match self {
             Self::Form { text, schema } => {
-                if version >= Version::V2025_11_25 {
+                if version >= McpVersion::V2025_11_25 {
                     params.value("mode", "form");
                 }
                 params.value("message", text);
@@ -127,16 +127,16 @@ impl Kind<'_> {
 }
 
 /// Writes an agent's question as it stands in `inputRequests`.
-pub fn write_question(out: &mut Vec<u8>, version: Version, question: &Question) {
-    write_asked(out, version, Asked::Question(question));
+pub fn write_question(out: &mut Vec<u8>, version: McpVersion, question: &Question) {
+    write_asked(out, version, McpQuestion::Question(question));
 }
 
 /// Writes a handler's question as it stands in `inputRequests`.
-pub fn write_inquiry(out: &mut Vec<u8>, version: Version, inquiry: &Inquiry) {
-    write_asked(out, version, Asked::Inquiry(inquiry));
+pub fn write_inquiry(out: &mut Vec<u8>, version: McpVersion, inquiry: &Inquiry) {
+    write_asked(out, version, McpQuestion::Inquiry(inquiry));
 }
 
-fn write_asked(out: &mut Vec<u8>, version: Version, asked: Asked<'_>) {
+fn write_asked(out: &mut Vec<u8>, version: McpVersion, asked: McpQuestion<'_>) {
     json::object(out, |request| {
         request.value("method", asked.method());
         asked.write_params(request.key("params"), version, "", None);
@@ -172,7 +172,7 @@ pub fn answer_in_result(result: &Value) -> Result<Answer, String> {
 
 /// The answer that a client's error is: it cannot be asked such a thing, or its user turned it down. Any other error is
 /// nobody's answer: a client that broke, stopped or took too long has not answered.
-pub fn answer_in_error(error: &ErrorObject) -> Option<Answer> {
+pub fn answer_in_error(error: &RpcErrorObject) -> Option<Answer> {
     let code = i32::try_from(error.code).ok()?;
     match code {
         METHOD_NOT_FOUND | INVALID_REQUEST | INVALID_PARAMS => Some(Answer::Unavailable),

@@ -7,14 +7,14 @@ use nuncio_engine::{
 use serde_json::Value;
 
 use super::{
-    Version,
+    McpVersion,
     content::{write_block, write_content, write_part},
 };
-use crate::json::{self, Object};
+use crate::json::{self, JsonObject};
 
 /// What a tool call came to.
 #[derive(Debug, Clone, Copy)]
-pub enum Output<'a> {
+pub enum CallOutput<'a> {
     /// Of a tool that answers at once.
     Tool(&'a ToolOutput),
     /// Of an agent: its task, which has ended.
@@ -24,24 +24,24 @@ pub enum Output<'a> {
 }
 
 /// What an ended task is as the result of a call. `None`: it is no result, but a fault.
-pub fn output_of(task: &Task) -> Option<Output<'_>> {
-    (!task.is_fault()).then_some(Output::Task(task))
+pub fn output_of(task: &Task) -> Option<CallOutput<'_>> {
+    (!task.is_fault()).then_some(CallOutput::Task(task))
 }
 
 /// Writes the members of a `tools/call` result, without `_meta` and `resultType`.
-pub fn write_output(result: &mut Object<'_>, version: Version, output: Output<'_>) {
+pub fn write_output(result: &mut JsonObject<'_>, version: McpVersion, output: CallOutput<'_>) {
     match output {
-        Output::Tool(output) => {
+        CallOutput::Tool(output) => {
             result.array("content", &output.content, |out, block| write_block(out, version, block));
-            if version >= Version::V2025_06_18 {
+            if version >= McpVersion::V2025_06_18 {
                 result.optional("structuredContent", output.structured.as_ref());
             }
             if output.is_error {
                 result.value("isError", &true);
             }
         }
-        Output::Task(task) => write_task_output(result, version, task),
-        Output::Link(uri) => {
+        CallOutput::Task(task) => write_task_output(result, version, task),
+        CallOutput::Link(uri) => {
             let link = nuncio_engine::surface::Block::Link {
                 uri: uri.to_owned(),
                 name: "task".to_owned(),
@@ -53,7 +53,7 @@ pub fn write_output(result: &mut Object<'_>, version: Version, output: Output<'_
 }
 
 /// The artifacts, then the agent's last word, unless that only repeats them.
-fn write_task_output(result: &mut Object<'_>, version: Version, task: &Task) {
+fn write_task_output(result: &mut JsonObject<'_>, version: McpVersion, task: &Task) {
     let made: Vec<(&str, &Part)> = task
         .artifacts
         .iter()
@@ -67,7 +67,7 @@ fn write_task_output(result: &mut Object<'_>, version: Version, task: &Task) {
         last_word.filter(|part| !repeats(part)).map(|part| ("message", part)).collect();
     let blocks = made.iter().chain(&said);
     result.array("content", blocks, |out, (place, part)| write_part(out, version, part, place));
-    if version >= Version::V2025_06_18 {
+    if version >= McpVersion::V2025_06_18 {
         let mut data = made.iter().filter_map(|(_, part)| match &part.content {
             Content::Data(value @ Value::Object(_)) => Some(value),
             _ => None,
@@ -83,12 +83,12 @@ fn write_task_output(result: &mut Object<'_>, version: Version, task: &Task) {
 }
 
 /// Writes the members of a `resources/read` result, without `_meta`, `resultType` and cache hints.
-pub fn write_contents(result: &mut Object<'_>, contents: &[ResourceContent]) {
+pub fn write_contents(result: &mut JsonObject<'_>, contents: &[ResourceContent]) {
     result.array("contents", contents, write_content);
 }
 
 /// Writes the members of a `prompts/get` result, without `_meta` and `resultType`.
-pub fn write_prompt_output(result: &mut Object<'_>, version: Version, output: &PromptOutput) {
+pub fn write_prompt_output(result: &mut JsonObject<'_>, version: McpVersion, output: &PromptOutput) {
     result.optional("description", output.description.as_ref());
     result.array("messages", &output.messages, |out, message| {
         json::object(out, |turn| {

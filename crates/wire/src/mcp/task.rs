@@ -3,15 +3,15 @@
 use nuncio_engine::{Message, State, Task, clock::Timestamp};
 
 use super::{
-    Version,
-    result::{Output, write_output},
+    McpVersion,
+    result::{CallOutput, write_output},
     write_question,
 };
-use crate::{json::Object, jsonrpc::INTERNAL_ERROR, timestamp};
+use crate::{json::JsonObject, jsonrpc::INTERNAL_ERROR, timestamp};
 
 /// Where a task stands, in the protocol's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum McpTaskStatus {
     /// At work, or about to be.
     Working,
     /// It waits for an answer.
@@ -24,7 +24,7 @@ pub enum Status {
     Cancelled,
 }
 
-impl Status {
+impl McpTaskStatus {
     /// The name on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -39,22 +39,22 @@ impl Status {
 
 /// Where a task stands. The two generations part over an agent that failed: in 2025-11-25 its task has
 /// failed, in the extension it is completed with a result that tells of an error.
-pub fn status_of(version: Version, task: &Task) -> Status {
+pub fn status_of(version: McpVersion, task: &Task) -> McpTaskStatus {
     match task.state {
-        State::Submitted | State::Working => Status::Working,
-        State::InputRequired | State::AuthRequired => Status::InputRequired,
-        State::Completed => Status::Completed,
-        State::Canceled => Status::Cancelled,
-        State::Failed | State::Rejected if version.is_stateless() && !task.is_fault() => Status::Completed,
-        State::Failed | State::Rejected => Status::Failed,
+        State::Submitted | State::Working => McpTaskStatus::Working,
+        State::InputRequired | State::AuthRequired => McpTaskStatus::InputRequired,
+        State::Completed => McpTaskStatus::Completed,
+        State::Canceled => McpTaskStatus::Cancelled,
+        State::Failed | State::Rejected if version.is_stateless() && !task.is_fault() => McpTaskStatus::Completed,
+        State::Failed | State::Rejected => McpTaskStatus::Failed,
     }
 }
 
 /// How a task is shown.
 #[derive(Debug, Clone, Copy)]
-pub struct TaskView {
+pub struct McpTaskView {
     /// The revision.
-    pub version: Version,
+    pub version: McpVersion,
     /// When it was made.
     pub created_at: Timestamp,
     /// How long it is kept, counted from its creation. `None`: nobody deletes it.
@@ -66,8 +66,8 @@ pub struct TaskView {
 }
 
 /// Writes the members of a task.
-pub fn write_task(object: &mut Object<'_>, task: &Task, view: TaskView) {
-    let TaskView { version, created_at, ttl_ms, poll_ms, detailed } = view;
+pub fn write_task(object: &mut JsonObject<'_>, task: &Task, view: McpTaskView) {
+    let McpTaskView { version, created_at, ttl_ms, poll_ms, detailed } = view;
     let status = status_of(version, task);
     let (ttl, poll) =
         if version.is_stateless() { ("ttlMs", "pollIntervalMs") } else { ("ttl", "pollInterval") };
@@ -82,29 +82,29 @@ pub fn write_task(object: &mut Object<'_>, task: &Task, view: TaskView) {
         return;
     }
     match status {
-        Status::InputRequired => object.object("inputRequests", |requests| {
+        McpTaskStatus::InputRequired => object.object("inputRequests", |requests| {
             for (_, question) in &task.questions {
                 requests.object_at(&question.id, |out| write_question(out, version, question));
             }
         }),
-        Status::Completed => object.object("result", |result| {
-            write_output(result, version, Output::Task(task));
+        McpTaskStatus::Completed => object.object("result", |result| {
+            write_output(result, version, CallOutput::Task(task));
             if task.state == State::Completed {
                 result.value("isError", &false);
             }
         }),
-        Status::Failed => object.object("error", |error| {
+        McpTaskStatus::Failed => object.object("error", |error| {
             error.value("code", &INTERNAL_ERROR);
             error.value("message", &status_message(task).unwrap_or_else(|| "the task failed".to_owned()));
         }),
-        Status::Working | Status::Cancelled => {}
+        McpTaskStatus::Working | McpTaskStatus::Cancelled => {}
     }
 }
 
 /// Writes the members of a task that was just made (2025-11-25): it begins at work, whatever has become of it.
-pub fn write_new_task(object: &mut Object<'_>, task: &Task, view: TaskView) {
+pub fn write_new_task(object: &mut JsonObject<'_>, task: &Task, view: McpTaskView) {
     object.value("taskId", &task.origin.id.to_string());
-    object.value("status", Status::Working.name());
+    object.value("status", McpTaskStatus::Working.name());
     timestamp::write(object.key("createdAt"), view.created_at);
     timestamp::write(object.key("lastUpdatedAt"), task.status_at.max(view.created_at));
     object.value("ttl", &view.ttl_ms);
@@ -112,7 +112,7 @@ pub fn write_new_task(object: &mut Object<'_>, task: &Task, view: TaskView) {
 }
 
 /// Writes the member of `_meta` that says which task a message belongs to (2025-11-25).
-pub fn write_related(meta: &mut Object<'_>, task: &str) {
+pub fn write_related(meta: &mut JsonObject<'_>, task: &str) {
     meta.object("io.modelcontextprotocol/related-task", |related| related.value("taskId", task));
 }
 

@@ -3,7 +3,7 @@
 /// A revision of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names are the documentation")]
-pub enum Version {
+pub enum McpVersion {
     V2024_11_05,
     V2025_03_26,
     V2025_06_18,
@@ -11,7 +11,7 @@ pub enum Version {
     V2026_07_28,
 }
 
-impl Version {
+impl McpVersion {
     /// All revisions, oldest first.
     pub const ALL: [Self; 5] =
         [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];

@@ -16,11 +16,11 @@ pub struct ServerEvent {
 /// A line or an event is longer than the parser was told to take. The parser is of no further use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a server-sent event is longer than {0} bytes")]
-pub struct Overflow(pub usize);
+pub struct SseOverflow(pub usize);
 
 /// An incremental parser: however the bytes are cut, the events are the same.
 #[derive(Debug, Clone)]
-pub struct Parser {
+pub struct SseParser {
     limit: usize,
     line: Vec<u8>,
     /// The last byte was a carriage return: a newline right after it belongs to it.
@@ -36,7 +36,7 @@ pub struct Parser {
     retry: Option<Duration>,
 }
 
-impl Parser {
+impl SseParser {
     /// A parser that takes events of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Parser {
     /// Takes the next bytes and gives the events that are complete with them.
     ///
     /// An event that the stream ends in is not given: it may be cut.
-    pub fn feed(&mut self, mut bytes: &[u8]) -> Result<Vec<ServerEvent>, Overflow> {
+    pub fn feed(&mut self, mut bytes: &[u8]) -> Result<Vec<ServerEvent>, SseOverflow> {
         let mut events = vec![];
         if self.after_return && bytes.first() == Some(&b'\n') {
             bytes = &bytes[1..];
@@ -92,9 +92,9 @@ impl Parser {
         Ok(events)
     }
 
-    fn grow(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
+    fn grow(&mut self, bytes: &[u8]) -> Result<(), SseOverflow> {
         if self.data.len() + self.line.len() + bytes.len() > self.limit {
-            return Err(Overflow(self.limit));
+            return Err(SseOverflow(self.limit));
         }
         self.line.extend_from_slice(bytes);
         Ok(())

@@ -5,27 +5,27 @@ use nuncio_engine::{
     content::{Content, Part, Role},
     task::State,
 };
-use nuncio_wire::a2a::{Call, Dialect, Fault, List, Problem, Send};
+use nuncio_wire::a2a::{A2aCall, Dialect, A2aFault, ListTasks, A2aProblem, SendMessage};
 use serde_json::{Value, json, value::to_raw_value};
 
 use Dialect::{V0_1, V0_3, V1};
 
-fn read(dialect: Dialect, method: &str, params: &Value) -> Result<Call, Fault> {
+fn read(dialect: Dialect, method: &str, params: &Value) -> Result<A2aCall, A2aFault> {
     dialect.read_call(method, Some(&to_raw_value(params).unwrap()))
 }
 
-fn sent(dialect: Dialect, params: &Value) -> Send {
+fn sent(dialect: Dialect, params: &Value) -> SendMessage {
     let method = [(V0_1, "tasks/send"), (V0_3, "message/send"), (V1, "SendMessage")];
     let (_, method) = method.into_iter().find(|(of, _)| *of == dialect).unwrap();
     match read(dialect, method, params) {
-        Ok(Call::Send(send)) => *send,
+        Ok(A2aCall::Send(send)) => *send,
         other => panic!("{params}: {other:?}"),
     }
 }
 
 fn refused(dialect: Dialect, method: &str, params: &Value, message: &str) {
     let fault = read(dialect, method, params).expect_err(&params.to_string());
-    assert_eq!((fault.problem, fault.code), (Problem::InvalidParams, -32602), "{params}");
+    assert_eq!((fault.problem, fault.code), (A2aProblem::InvalidParams, -32602), "{params}");
     assert_eq!(fault.message, message, "{params}");
 }
 
@@ -230,18 +230,18 @@ fn proto_json_may_spell_things_in_several_ways() {
             "context_id": "c", "status": 6, "page_size": 7.0, "statusTimestampAfter": "2024-03-15T14:00:00+02:00",
         }),
     );
-    let expected = List {
+    let expected = ListTasks {
         context: Some("c".to_owned()),
         state: Some(State::InputRequired),
         page_size: 7,
         since: Some(Timestamp(1_710_504_000_000)),
-        ..List::default()
+        ..ListTasks::default()
     };
-    assert_eq!(list, Ok(Call::List(expected)));
+    assert_eq!(list, Ok(A2aCall::List(expected)));
     let nothing = json!({ "contextId": "", "status": "TASK_STATE_UNSPECIFIED", "pageToken": "", "historyLength": null });
-    assert_eq!(read(V1, "ListTasks", &nothing), Ok(Call::List(List::default())));
-    assert_eq!(V1.read_call("ListTasks", None), Ok(Call::List(List::default())));
-    assert_eq!(V1.read_call("GetExtendedAgentCard", None), Ok(Call::ExtendedCard));
+    assert_eq!(read(V1, "ListTasks", &nothing), Ok(A2aCall::List(ListTasks::default())));
+    assert_eq!(V1.read_call("ListTasks", None), Ok(A2aCall::List(ListTasks::default())));
+    assert_eq!(V1.read_call("GetExtendedAgentCard", None), Ok(A2aCall::ExtendedCard));
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn webhooks_are_registered_in_the_dialect_of_the_request() {
         ),
     ];
     for (dialect, method, params) in configs {
-        let Ok(Call::SetWebhook { task, config }) = read(dialect, method, &params) else {
+        let Ok(A2aCall::SetWebhook { task, config }) = read(dialect, method, &params) else {
             panic!("{params}")
         };
         assert_eq!((&*task, &*config.url, &*config.id, &*config.dialect), ("t", "u", "", dialect.name()));

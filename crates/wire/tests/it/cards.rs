@@ -40,7 +40,7 @@ fn contains(whole: &Value, part: &Value) -> bool {
 #[test]
 fn one_document_says_what_both_say() {
     let (profile, cx) = sample();
-    let both = card::both(&profile, &cx);
+    let both = card::combined(&profile, &cx);
     insta::assert_json_snapshot!("card_both", both);
     assert!(contains(&both, &card::v1(&profile, &cx)));
     assert!(contains(&both, &card::v0_3(&profile, &cx)));
@@ -50,7 +50,7 @@ fn one_document_says_what_both_say() {
 fn an_open_agent_asks_for_nothing() {
     let mut profile = Profile::new("echo", "Says it again");
     profile.streaming = false;
-    let both = card::both(&profile, &CardContext::new("http://127.0.0.1:4040/"));
+    let both = card::combined(&profile, &CardContext::new("http://127.0.0.1:4040/"));
     assert_eq!(both["capabilities"]["streaming"], false);
     assert_eq!(both["capabilities"]["extensions"], json!([]), "cursors are of streams");
     for key in ["securitySchemes", "security", "securityRequirements", "provider"] {

@@ -1,6 +1,6 @@
 //! Which dialect a request speaks.
 
-use nuncio_wire::a2a::{Choice, Dialect, Problem, choose};
+use nuncio_wire::a2a::{DialectChoice, Dialect, A2aProblem, choose_dialect};
 
 const ANY_0_3: [&str; 7] = [
     "message/send",
@@ -29,13 +29,13 @@ const ANY_1_0: [&str; 11] = [
 const IN_BOTH: [&str; 3] = ["tasks/get", "tasks/cancel", "tasks/resubscribe"];
 
 fn fixed(version: Option<&str>, method: &str, dialect: Dialect) {
-    assert_eq!(choose(version, method), Ok(Choice::Fixed(dialect)), "{version:?} {method}");
+    assert_eq!(choose_dialect(version, method), Ok(DialectChoice::Fixed(dialect)), "{version:?} {method}");
 }
 
 fn unsupported(version: Option<&str>, method: &str) {
-    let unchosen = choose(version, method).expect_err(&format!("{version:?} {method}"));
+    let unchosen = choose_dialect(version, method).expect_err(&format!("{version:?} {method}"));
     assert_eq!(unchosen.dialect, Dialect::V1);
-    assert_eq!((unchosen.fault.problem, unchosen.fault.code), (Problem::VersionNotSupported, -32009));
+    assert_eq!((unchosen.fault.problem, unchosen.fault.code), (A2aProblem::VersionNotSupported, -32009));
     assert!(unchosen.fault.message.contains("1.0"), "{}", unchosen.fault.message);
 }
 
@@ -46,7 +46,7 @@ fn without_a_version_the_method_decides() {
         ANY_0_3.iter().for_each(|method| fixed(absent, method, Dialect::V0_3));
         ANY_1_0.iter().for_each(|method| unsupported(absent, method));
         for method in IN_BOTH {
-            assert_eq!(choose(absent, method), Ok(Choice::ByTask), "{method}");
+            assert_eq!(choose_dialect(absent, method), Ok(DialectChoice::ByTask), "{method}");
         }
         fixed(absent, "tasks/unheardOf", Dialect::V0_3);
     }
@@ -61,8 +61,8 @@ fn what_is_in_both_is_answered_in_the_dialect_of_the_task() {
         (Some("mcp/2025-11-25"), Dialect::V0_3),
         (None, Dialect::V0_3),
     ] {
-        assert_eq!(Choice::ByTask.settle(made_in), expected, "{made_in:?}");
-        assert_eq!(Choice::Fixed(Dialect::V1).settle(made_in), Dialect::V1);
+        assert_eq!(DialectChoice::ByTask.resolve(made_in), expected, "{made_in:?}");
+        assert_eq!(DialectChoice::Fixed(Dialect::V1).resolve(made_in), Dialect::V1);
     }
 }
 
@@ -111,7 +111,7 @@ fn a_method_of_another_dialect_is_not_found() {
         [(Dialect::V1, "message/send"), (Dialect::V0_3, "tasks/send"), (Dialect::V0_1, "message/send")]
     {
         let fault = dialect.read_call(method, None).unwrap_err();
-        assert_eq!((fault.problem, fault.code), (Problem::MethodNotFound, -32601), "{method}");
+        assert_eq!((fault.problem, fault.code), (A2aProblem::MethodNotFound, -32601), "{method}");
         assert!(
             fault.message.contains(method) && fault.message.contains(dialect.version()),
             "{}",

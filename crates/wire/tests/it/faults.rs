@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use nuncio_engine::{error::Error, question::AnswerError, task::State};
 use nuncio_wire::{
-    a2a::{Dialect, Problem},
-    jsonrpc::Id,
+    a2a::{Dialect, A2aProblem},
+    jsonrpc::RpcId,
 };
 use serde_json::json;
 
@@ -43,16 +43,16 @@ fn every_engine_error_has_its_code() {
 #[test]
 fn what_the_engine_does_not_know_has_its_code() {
     for (problem, codes) in [
-        (Problem::ParseError, [-32700, -32700, -32700]),
-        (Problem::InvalidRequest, [-32600, -32600, -32600]),
-        (Problem::StreamingUnsupported, [-32006, -32004, -32004]),
-        (Problem::Unauthenticated, [-32007, -32603, -32603]),
-        (Problem::Forbidden, [-32008, -32603, -32603]),
-        (Problem::ExtendedCardUnsupported, [-32004, -32007, -32004]),
-        (Problem::ExtendedCardNotConfigured, [-32004, -32007, -32007]),
-        (Problem::ExtensionRequired, [-32004, -32004, -32008]),
-        (Problem::VersionNotSupported, [-32004, -32009, -32009]),
-        (Problem::Unavailable, [-32011, -32603, -32603]),
+        (A2aProblem::ParseError, [-32700, -32700, -32700]),
+        (A2aProblem::InvalidRequest, [-32600, -32600, -32600]),
+        (A2aProblem::StreamingUnsupported, [-32006, -32004, -32004]),
+        (A2aProblem::Unauthenticated, [-32007, -32603, -32603]),
+        (A2aProblem::Forbidden, [-32008, -32603, -32603]),
+        (A2aProblem::ExtendedCardUnsupported, [-32004, -32007, -32004]),
+        (A2aProblem::ExtendedCardNotConfigured, [-32004, -32007, -32007]),
+        (A2aProblem::ExtensionRequired, [-32004, -32004, -32008]),
+        (A2aProblem::VersionNotSupported, [-32004, -32009, -32009]),
+        (A2aProblem::Unavailable, [-32011, -32603, -32603]),
     ] {
         let found = Dialect::ALL.map(|dialect| dialect.problem(problem, "why").code);
         assert_eq!(found, codes, "{problem:?}");
@@ -63,7 +63,7 @@ fn what_the_engine_does_not_know_has_its_code() {
 fn faults_of_1_0_carry_their_reason() {
     let fault = Dialect::V1.fault(&Error::NoSuchTask("t-1".to_owned()));
     assert_eq!(
-        value(|out| Dialect::V1.write_fault(out, Some(&Id::number(1)), &fault)),
+        value(|out| Dialect::V1.write_fault(out, Some(&RpcId::number(1)), &fault)),
         json!({ "jsonrpc": "2.0", "id": 1, "error": {
             "code": -32001,
             "message": "there is no task t-1",
@@ -94,7 +94,7 @@ fn faults_of_1_0_name_the_field() {
 #[test]
 fn older_faults_carry_an_object_or_nothing() {
     let dialect = Dialect::V0_3;
-    let write = |fault| text(|out| dialect.write_fault(out, Some(&Id::string("r")), &fault));
+    let write = |fault| text(|out| dialect.write_fault(out, Some(&RpcId::string("r")), &fault));
     assert_eq!(
         write(dialect.fault(&Error::NotCancelable(State::Canceled))),
         r#"{"jsonrpc":"2.0","id":"r","error":{"code":-32002,"message":"the task has ended (Canceled) and can no longer be canceled"}}"#

@@ -7,7 +7,7 @@ use nuncio_engine::{
     task::State,
     webhook::WebhookConfig,
 };
-use nuncio_wire::a2a::{ArtifactUpdate, Call, Dialect, Send, StatusUpdate, StreamEvent, TaskView};
+use nuncio_wire::a2a::{ArtifactUpdate, A2aCall, Dialect, SendMessage, StatusUpdate, StreamEvent, TaskView};
 
 use Dialect::{V0_1, V0_3, V1};
 
@@ -105,7 +105,7 @@ pub(crate) fn webhook(dialect: Dialect, mut config: WebhookConfig) -> WebhookCon
     config
 }
 
-fn send(dialect: Dialect, mut send: Send) -> Send {
+fn send(dialect: Dialect, mut send: SendMessage) -> SendMessage {
     message(dialect, &mut send.message);
     send.webhook = send.webhook.map(|config| webhook(dialect, config));
     if dialect == V0_1 {
@@ -119,18 +119,18 @@ fn send(dialect: Dialect, mut send: Send) -> Send {
     send
 }
 
-pub(crate) fn call(dialect: Dialect, call: Call) -> Option<Call> {
+pub(crate) fn call(dialect: Dialect, call: A2aCall) -> Option<A2aCall> {
     Some(match call {
-        Call::List(_) if dialect != V1 => return None,
-        Call::ListWebhooks { .. } | Call::DeleteWebhook { .. } | Call::ExtendedCard if dialect == V0_1 => {
+        A2aCall::List(_) if dialect != V1 => return None,
+        A2aCall::ListWebhooks { .. } | A2aCall::DeleteWebhook { .. } | A2aCall::ExtendedCard if dialect == V0_1 => {
             return None;
         }
-        Call::Send(given) => Call::Send(Box::new(send(dialect, *given))),
-        Call::Stream(given) => Call::Stream(Box::new(send(dialect, *given))),
-        Call::SetWebhook { task, config } => Call::SetWebhook { task, config: webhook(dialect, config) },
-        Call::GetWebhook { task, .. } if dialect == V0_1 => Call::GetWebhook { task, id: None },
-        Call::ListWebhooks { task, .. } if dialect == V0_3 => {
-            Call::ListWebhooks { task, page_size: None, page_token: None }
+        A2aCall::Send(given) => A2aCall::Send(Box::new(send(dialect, *given))),
+        A2aCall::Stream(given) => A2aCall::Stream(Box::new(send(dialect, *given))),
+        A2aCall::SetWebhook { task, config } => A2aCall::SetWebhook { task, config: webhook(dialect, config) },
+        A2aCall::GetWebhook { task, .. } if dialect == V0_1 => A2aCall::GetWebhook { task, id: None },
+        A2aCall::ListWebhooks { task, .. } if dialect == V0_3 => {
+            A2aCall::ListWebhooks { task, page_size: None, page_token: None }
         }
         other => other,
     })

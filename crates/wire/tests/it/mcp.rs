@@ -10,10 +10,10 @@ use nuncio_engine::{
 };
 use nuncio_wire::{
     json,
-    jsonrpc::{ErrorObject, Message as Rpc, Messages, parse_messages},
+    jsonrpc::{RpcErrorObject, RpcMessage as Rpc, RpcMessages, parse_messages},
     mcp::{
-        Asked, Capabilities, Output, Status, TaskView, Token, Version, answer_in_error, answer_in_result,
-        level_of, meta_of, status_of, write_log, write_output, write_progress, write_task,
+        McpQuestion, ClientCapabilities, CallOutput, McpTaskStatus, McpTaskView, ProgressToken, McpVersion, answer_in_error, answer_in_result,
+        parse_level, read_meta, status_of, write_log, write_output, write_progress, write_task,
     },
 };
 use serde_json::{Value, json, value::RawValue};
@@ -21,9 +21,9 @@ use uuid::Uuid;
 
 use crate::value as written;
 
-use Version::{V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
+use McpVersion::{V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
 
-fn object(members: impl FnOnce(&mut json::Object<'_>)) -> Value {
+fn object(members: impl FnOnce(&mut json::JsonObject<'_>)) -> Value {
     written(|out| json::object(out, members))
 }
 
@@ -47,21 +47,21 @@ fn said(text: &str) -> Option<Message> {
 
 #[test]
 fn a_revision_is_agreed_on_and_never_echoed() {
-    for version in Version::ALL {
-        assert_eq!(Version::parse(version.name()), Some(version));
+    for version in McpVersion::ALL {
+        assert_eq!(McpVersion::parse(version.name()), Some(version));
         let expected = if version == V2026_07_28 { V2025_11_25 } else { version };
-        assert_eq!(Version::negotiate(version.name()), expected, "{version:?}");
+        assert_eq!(McpVersion::negotiate(version.name()), expected, "{version:?}");
     }
     for unknown in ["", "1999-01-01", "2030-01-01", "2025-11-25 "] {
-        assert_eq!(Version::negotiate(unknown), V2025_11_25, "{unknown:?}");
+        assert_eq!(McpVersion::negotiate(unknown), V2025_11_25, "{unknown:?}");
     }
 }
 
 #[test]
 fn what_a_client_can_do_is_what_its_revision_knew() {
     let check = |declared: Value, version, [form, url, sampling, roots, tasks]: [bool; 5]| {
-        let expected = Capabilities { form, url, sampling, roots, tasks };
-        assert_eq!(Capabilities::read(&declared, version), expected, "{declared} {version:?}");
+        let expected = ClientCapabilities { form, url, sampling, roots, tasks };
+        assert_eq!(ClientCapabilities::read(&declared, version), expected, "{declared} {version:?}");
     };
     let (yes, no) = (true, false);
     check(json!({}), V2025_11_25, [no; 5]);
@@ -80,15 +80,15 @@ fn what_a_client_can_do_is_what_its_revision_knew() {
 fn meta_is_read_or_refused_with_its_place() {
     let read = |params: &str| {
         let raw: Box<RawValue> = RawValue::from_string(params.to_owned()).unwrap();
-        meta_of(Some(&raw))
+        read_meta(Some(&raw))
     };
     let meta =
         read(r#"{"name":"x","_meta":{"progressToken":7,"io.modelcontextprotocol/logLevel":"notice"}}"#);
     let meta = meta.unwrap();
-    assert_eq!(meta.progress.as_ref().map(Token::as_json), Some("7"));
+    assert_eq!(meta.progress.as_ref().map(ProgressToken::as_json), Some("7"));
     assert_eq!((meta.present, meta.level, meta.background), (true, Some(Level::Notice), false));
     assert!(!read("{}").unwrap().present);
-    assert_eq!(read(r#"{"_meta":{"progressToken":"a"}}"#).unwrap().progress, Token::from_json("\"a\""));
+    assert_eq!(read(r#"{"_meta":{"progressToken":"a"}}"#).unwrap().progress, ProgressToken::from_json("\"a\""));
     for (wrong, word) in [
         (r#"{"_meta":{"progressToken":1.5}}"#, "progressToken"),
         (r#"{"_meta":{"progressToken":{}}}"#, "progressToken"),
@@ -98,7 +98,7 @@ fn meta_is_read_or_refused_with_its_place() {
         let fault = read(wrong).unwrap_err();
         assert!(fault.code == -32602 && fault.message.contains(word), "{}", fault.message);
     }
-    assert_eq!(level_of("emergency").unwrap(), Level::Emergency);
+    assert_eq!(parse_level("emergency").unwrap(), Level::Emergency);
 }
 
 #[test]
@@ -107,25 +107,25 @@ fn an_agent_that_failed_is_failed_in_one_generation_and_completed_in_the_other()
         assert_eq!(status_of(V2025_11_25, &task(state)), before, "{state:?}");
         assert_eq!(status_of(V2026_07_28, &task(state)), since, "{state:?}");
     };
-    check(State::Submitted, Status::Working, Status::Working);
-    check(State::Working, Status::Working, Status::Working);
-    check(State::InputRequired, Status::InputRequired, Status::InputRequired);
-    check(State::AuthRequired, Status::InputRequired, Status::InputRequired);
-    check(State::Completed, Status::Completed, Status::Completed);
-    check(State::Failed, Status::Failed, Status::Completed);
-    check(State::Rejected, Status::Failed, Status::Completed);
-    check(State::Canceled, Status::Cancelled, Status::Cancelled);
+    check(State::Submitted, McpTaskStatus::Working, McpTaskStatus::Working);
+    check(State::Working, McpTaskStatus::Working, McpTaskStatus::Working);
+    check(State::InputRequired, McpTaskStatus::InputRequired, McpTaskStatus::InputRequired);
+    check(State::AuthRequired, McpTaskStatus::InputRequired, McpTaskStatus::InputRequired);
+    check(State::Completed, McpTaskStatus::Completed, McpTaskStatus::Completed);
+    check(State::Failed, McpTaskStatus::Failed, McpTaskStatus::Completed);
+    check(State::Rejected, McpTaskStatus::Failed, McpTaskStatus::Completed);
+    check(State::Canceled, McpTaskStatus::Cancelled, McpTaskStatus::Cancelled);
     let mut broken = task(State::Failed);
     broken.status_message = said("it panicked");
     broken.status_message.as_mut().unwrap().metadata = json!({ "nuncio/fault": true }).as_object().cloned();
-    assert_eq!(status_of(V2026_07_28, &broken), Status::Failed);
+    assert_eq!(status_of(V2026_07_28, &broken), McpTaskStatus::Failed);
     let shown = shown(&broken, V2026_07_28);
     assert_eq!(shown["error"], json!({ "code": -32603, "message": "it panicked" }));
     assert!(shown.get("result").is_none());
 }
 
-fn shown(task: &Task, version: Version) -> Value {
-    let view = TaskView {
+fn shown(task: &Task, version: McpVersion) -> Value {
+    let view = McpTaskView {
         version,
         created_at: Timestamp(1_000),
         ttl_ms: Some(60_000),
@@ -183,7 +183,7 @@ fn a_result_is_the_artifacts_and_the_last_word_that_does_not_repeat_them() {
     }];
     done.status_message = said("booked");
     let kinds = |version| {
-        let result = object(|result| write_output(result, version, Output::Task(&done)));
+        let result = object(|result| write_output(result, version, CallOutput::Task(&done)));
         let blocks = result["content"].as_array().unwrap();
         let kinds: Vec<String> = blocks.iter().map(|b| b["type"].as_str().unwrap().to_owned()).collect();
         (kinds.join(" "), result.get("structuredContent").cloned())
@@ -194,7 +194,7 @@ fn a_result_is_the_artifacts_and_the_last_word_that_does_not_repeat_them() {
     assert_eq!(kinds(V2025_06_18), newer);
     assert_eq!(kinds(V2026_07_28), newer);
     done.status_message = said("and paid");
-    let result = object(|result| write_output(result, V2026_07_28, Output::Task(&done)));
+    let result = object(|result| write_output(result, V2026_07_28, CallOutput::Task(&done)));
     assert_eq!(result["content"][5]["text"], "and paid");
     assert!(result.get("isError").is_none());
 }
@@ -209,7 +209,7 @@ fn blocks_of_tools_are_written() {
     ];
     let output = ToolOutput { is_error: true, structured: Some(json!(3)), ..ToolOutput::blocks(blocks) };
     assert_eq!(
-        object(|result| write_output(result, V2026_07_28, Output::Tool(&output))),
+        object(|result| write_output(result, V2026_07_28, CallOutput::Tool(&output))),
         json!({
             "content": [
                 { "type": "text", "text": "t" },
@@ -226,9 +226,9 @@ fn blocks_of_tools_are_written() {
 #[test]
 fn questions_are_put_in_the_words_of_their_revision() {
     let params =
-        |asked: Asked<'_>, version, related| written(|out| asked.write_params(out, version, "r1", related));
+        |asked: McpQuestion<'_>, version, related| written(|out| asked.write_params(out, version, "r1", related));
     let form = Inquiry::Form { text: "Name?".into(), schema: json!({ "type": "object" }) };
-    let asked = Asked::Inquiry(&form);
+    let asked = McpQuestion::Inquiry(&form);
     assert_eq!(asked.method(), "elicitation/create");
     let old = json!({ "message": "Name?", "requestedSchema": { "type": "object" } });
     assert_eq!(params(asked, V2025_06_18, None), old);
@@ -241,17 +241,17 @@ fn questions_are_put_in_the_words_of_their_revision() {
         ask: Ask::Authorization { url: "https://x/".into() },
     };
     let link = json!({ "mode": "url", "message": "Sign in", "url": "https://x/" });
-    assert_eq!(params(Asked::Question(&question), V2026_07_28, None), link);
-    assert_eq!(params(Asked::Question(&question), V2025_11_25, None)["elicitationId"], "r1");
+    assert_eq!(params(McpQuestion::Question(&question), V2026_07_28, None), link);
+    assert_eq!(params(McpQuestion::Question(&question), V2025_11_25, None)["elicitationId"], "r1");
     // Put again it has another id, and is known by its name.
-    assert_eq!(params(Asked::Question(&question), V2025_11_25, None)["_meta"]["nuncio/question"], "q2");
+    assert_eq!(params(McpQuestion::Question(&question), V2025_11_25, None)["_meta"]["nuncio/question"], "q2");
     let sample = Inquiry::Sample { prompt: "Hi".into(), system: Some("Be brief".into()), max_tokens: 5 };
     assert_eq!(
-        params(Asked::Inquiry(&sample), V2026_07_28, None),
+        params(McpQuestion::Inquiry(&sample), V2026_07_28, None),
         json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "Hi" } }],
             "systemPrompt": "Be brief", "maxTokens": 5 })
     );
-    assert_eq!(params(Asked::Inquiry(&Inquiry::Roots), V2026_07_28, None), json!({}));
+    assert_eq!(params(McpQuestion::Inquiry(&Inquiry::Roots), V2026_07_28, None), json!({}));
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn answers_are_told_by_their_shape() {
     for wrong in [json!({}), json!({ "action": "maybe" }), json!(null), json!([])] {
         answer_in_result(&wrong).unwrap_err();
     }
-    let error = |code| ErrorObject { code, message: String::new(), data: None };
+    let error = |code| RpcErrorObject { code, message: String::new(), data: None };
     for cannot in [-32600, -32601, -32602] {
         assert_eq!(answer_in_error(&error(cannot)), Some(Answer::Unavailable));
     }
@@ -289,7 +289,7 @@ fn answers_are_told_by_their_shape() {
 
 #[test]
 fn notifications_carry_the_token_as_it_came() {
-    let token = Token::from_json("\"p\\u0041\"").unwrap();
+    let token = ProgressToken::from_json("\"p\\u0041\"").unwrap();
     let progress = Progress { done: 25.0, total: Some(100.5), text: Some("on".into()), data: None };
     let mut out = vec![];
     write_progress(&mut out, &token, &progress, None);
@@ -308,13 +308,13 @@ fn a_body_is_one_message_or_several() {
     let parse = |body: &'static str| parse_messages(body.as_bytes(), 8);
     assert!(matches!(
         parse(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#),
-        Ok(Messages::One(Rpc::Request(request))) if request.method == "ping"
+        Ok(RpcMessages::One(Rpc::Request(request))) if request.method == "ping"
     ));
     assert!(matches!(
         parse(r#"{"jsonrpc":"2.0","id":"q","result":{}}"#),
-        Ok(Messages::One(Rpc::Response(response))) if response.outcome.is_ok()
+        Ok(RpcMessages::One(Rpc::Response(response))) if response.outcome.is_ok()
     ));
-    let Ok(Messages::Batch(batch)) = parse(r#" [{"jsonrpc":"2.0","method":"n"}, 7, {"jsonrpc":"1.0"}]"#)
+    let Ok(RpcMessages::Batch(batch)) = parse(r#" [{"jsonrpc":"2.0","method":"n"}, 7, {"jsonrpc":"1.0"}]"#)
     else {
         panic!("a batch")
     };

@@ -5,7 +5,7 @@ use nuncio_engine::{
     event::{Entry, Event},
     task::{State, state_while_asking},
 };
-use nuncio_wire::a2a::{ArtifactUpdate, Dialect, Ids, Page, StatusUpdate, StreamEvent, TaskView, View};
+use nuncio_wire::a2a::{ArtifactUpdate, Dialect, TaskIds, TaskListPage, StatusUpdate, StreamEvent, TaskView, TaskDetail};
 use proptest::{prelude::*, sample::select};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn dialect() -> impl Strategy<Value = Dialect> {
     select(Dialect::ALL.to_vec())
 }
 
-const IDS: Ids<'static> = Ids { task: "t-1", context: "c-1" };
+const IDS: TaskIds<'static> = TaskIds { task: "t-1", context: "c-1" };
 
 /// What a follower is to see of an event, in words of no dialect.
 fn seen(seq: u64, entry: &Entry) -> Option<StreamEvent> {
@@ -50,10 +50,10 @@ proptest! {
     #[test]
     fn tasks(dialect in dialect(), task in strategies::task()) {
         let expected = losses::task(dialect, TaskView::from(&task));
-        let written = raw(|out| dialect.write_task(out, &task, View::default()));
+        let written = raw(|out| dialect.write_task(out, &task, TaskDetail::default()));
         prop_assert_eq!(dialect.read_task(&written).unwrap(), expected.clone());
 
-        let written = raw(|out| dialect.write_sent(out, &task, View::default()));
+        let written = raw(|out| dialect.write_sent(out, &task, TaskDetail::default()));
         prop_assert_eq!(dialect.read_sent(&written).unwrap(), StreamEvent::Task(Box::new(expected)));
     }
 
@@ -61,7 +61,7 @@ proptest! {
     fn beginnings_of_streams(dialect in dialect(), task in strategies::task()) {
         let view = losses::task(dialect, TaskView::from(&task));
         let mut frame = None;
-        let written = raw(|out| frame = Some(dialect.write_stream_start(out, &task, View::default())));
+        let written = raw(|out| frame = Some(dialect.write_stream_start(out, &task, TaskDetail::default())));
         let expected = if dialect == Dialect::V0_1 {
             let TaskView { id, state, message, at, .. } = view;
             // What the frame tells the server is what it tells the client.
@@ -101,7 +101,7 @@ proptest! {
         let mut media_type = None;
         let body = text(|out| media_type = dialect.push_body(out, &task, task.seq, &entry));
         let id = task.origin.public_id();
-        let ids = Ids { task: &id, context: &task.origin.context };
+        let ids = TaskIds { task: &id, context: &task.origin.context };
         let mut frame = None;
         let event = text(|out| frame = dialect.write_event(out, &ids, task.seq, &entry));
         if dialect == Dialect::V1 {
@@ -144,7 +144,7 @@ proptest! {
     #[test]
     fn lists(tasks in prop::collection::vec(strategies::task(), 0..3), next in prop::option::of(strategies::id())) {
         let dialect = Dialect::V1;
-        let page = Page { tasks: &tasks, view: View::default(), page_size: 7, total: 11, next: next.as_deref() };
+        let page = TaskListPage { tasks: &tasks, view: TaskDetail::default(), page_size: 7, total: 11, next: next.as_deref() };
         let read = dialect.read_list(&raw(|out| dialect.write_list(out, &page))).unwrap();
         let expected: Vec<_> = tasks.iter().map(|task| losses::task(dialect, TaskView::from(task))).collect();
         prop_assert_eq!((read.tasks, read.next, read.total), (expected, next, Some(11)));
@@ -152,7 +152,7 @@ proptest! {
 
     #[test]
     fn histories(task in strategies::task(), length in 0..4_usize) {
-        let view = View { history_length: Some(length), artifacts: false };
+        let view = TaskDetail { history_length: Some(length), artifacts: false };
         let written = raw(|out| Dialect::V1.write_task(out, &task, view));
         let read = Dialect::V1.read_task(&written).unwrap();
         let latest = &task.history[task.history.len().saturating_sub(length)..];

@@ -8,7 +8,7 @@ use nuncio_engine::{
     task::{Origin, State, Task, TaskId},
     webhook::{Authentication, WebhookConfig},
 };
-use nuncio_wire::a2a::{Call, Dialect, List, Send};
+use nuncio_wire::a2a::{A2aCall, Dialect, ListTasks, SendMessage};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -139,9 +139,9 @@ pub(crate) fn webhook(dialect: Dialect) -> WebhookConfig {
 }
 
 /// Every kind of call.
-pub(crate) fn calls(dialect: Dialect) -> Vec<Call> {
+pub(crate) fn calls(dialect: Dialect) -> Vec<A2aCall> {
     let task = || "t-1".to_owned();
-    let send = Send {
+    let send = SendMessage {
         client_task_id: Some(task()),
         context_id: Some("c-1".to_owned()),
         blocking: false,
@@ -149,27 +149,27 @@ pub(crate) fn calls(dialect: Dialect) -> Vec<Call> {
         accepted_output_modes: vec!["text/plain".to_owned()],
         webhook: Some(webhook(dialect)),
         metadata: json!({ "trace": "x" }).as_object().cloned(),
-        ..Send::new(message())
+        ..SendMessage::new(message())
     };
-    let reply = Send { task_id: Some(task()), ..Send::new(Message::text("m-2", Role::User, "Lisbon")) };
-    let list = List {
+    let reply = SendMessage { task_id: Some(task()), ..SendMessage::new(Message::text("m-2", Role::User, "Lisbon")) };
+    let list = ListTasks {
         context: Some("c-1".to_owned()),
         state: Some(State::Working),
         since: Some(Timestamp(1_731_700_000_000)),
         include_artifacts: true,
-        ..List::default()
+        ..ListTasks::default()
     };
     vec![
-        Call::Send(Box::new(send)),
-        Call::Stream(Box::new(reply)),
-        Call::Get { task: task(), history_length: Some(2) },
-        Call::List(list),
-        Call::Cancel { task: task(), metadata: None },
-        Call::Subscribe { task: task() },
-        Call::SetWebhook { task: task(), config: webhook(dialect) },
-        Call::GetWebhook { task: task(), id: Some("hook-1".to_owned()) },
-        Call::ListWebhooks { task: task(), page_size: Some(10), page_token: None },
-        Call::DeleteWebhook { task: task(), id: "hook-1".to_owned() },
-        Call::ExtendedCard,
+        A2aCall::Send(Box::new(send)),
+        A2aCall::Stream(Box::new(reply)),
+        A2aCall::Get { task: task(), history_length: Some(2) },
+        A2aCall::List(list),
+        A2aCall::Cancel { task: task(), metadata: None },
+        A2aCall::Subscribe { task: task() },
+        A2aCall::SetWebhook { task: task(), config: webhook(dialect) },
+        A2aCall::GetWebhook { task: task(), id: Some("hook-1".to_owned()) },
+        A2aCall::ListWebhooks { task: task(), page_size: Some(10), page_token: None },
+        A2aCall::DeleteWebhook { task: task(), id: "hook-1".to_owned() },
+        A2aCall::ExtendedCard,
     ]
 }

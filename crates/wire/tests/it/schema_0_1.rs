@@ -8,8 +8,8 @@ use std::{
 use jsonschema::Validator;
 use nuncio_engine::error::Error;
 use nuncio_wire::{
-    a2a::{Call, Dialect, Ids, View, card},
-    jsonrpc::{self, Id},
+    a2a::{A2aCall, Dialect, TaskIds, TaskDetail, card},
+    jsonrpc::{self, RpcId},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -36,32 +36,32 @@ fn check(name: &str, instance: &Value) {
 }
 
 fn response(write: impl FnOnce(&mut Vec<u8>)) -> Value {
-    value(|out| jsonrpc::write_result(out, &Id::string("r-1"), write))
+    value(|out| jsonrpc::write_result(out, &RpcId::string("r-1"), write))
 }
 
-fn request(call: &Call) -> Option<Value> {
+fn request(call: &A2aCall) -> Option<Value> {
     let mut params = vec![];
     let method = DIALECT.write_call(&mut params, call)?;
     Some(value(|out| {
-        jsonrpc::write_request(out, &Id::number(1), method, |out| out.extend_from_slice(&params));
+        jsonrpc::write_request(out, &RpcId::number(1), method, |out| out.extend_from_slice(&params));
     }))
 }
 
-fn schema_of(call: &Call) -> &'static str {
+fn schema_of(call: &A2aCall) -> &'static str {
     match call {
-        Call::Send(_) => "SendTaskRequest",
-        Call::Stream(_) => "SendTaskStreamingRequest",
-        Call::Get { .. } => "GetTaskRequest",
-        Call::Cancel { .. } => "CancelTaskRequest",
-        Call::Subscribe { .. } => "TaskResubscriptionRequest",
-        Call::SetWebhook { .. } => "SetTaskPushNotificationRequest",
+        A2aCall::Send(_) => "SendTaskRequest",
+        A2aCall::Stream(_) => "SendTaskStreamingRequest",
+        A2aCall::Get { .. } => "GetTaskRequest",
+        A2aCall::Cancel { .. } => "CancelTaskRequest",
+        A2aCall::Subscribe { .. } => "TaskResubscriptionRequest",
+        A2aCall::SetWebhook { .. } => "SetTaskPushNotificationRequest",
         _ => "GetTaskPushNotificationRequest",
     }
 }
 
 #[test]
 fn the_schema_refuses_what_is_wrong() {
-    let task = response(|out| Dialect::V0_3.write_task(out, &samples::finished_task(), View::default()));
+    let task = response(|out| Dialect::V0_3.write_task(out, &samples::finished_task(), TaskDetail::default()));
     assert!(!definition("SendTaskResponse").is_valid(&task), "parts of 0.3 have no type");
 }
 
@@ -80,10 +80,10 @@ fn responses() {
     for (events, _) in samples::events().iter().map(|(name, _)| (["message", name], ())).skip(1) {
         let task = samples::task_after(&events);
         for name in ["SendTaskResponse", "GetTaskResponse", "CancelTaskResponse"] {
-            check(name, &response(|out| DIALECT.write_sent(out, &task, View::default())));
+            check(name, &response(|out| DIALECT.write_sent(out, &task, TaskDetail::default())));
         }
         let start = response(|out| {
-            DIALECT.write_stream_start(out, &task, View::default());
+            DIALECT.write_stream_start(out, &task, TaskDetail::default());
         });
         check("SendTaskStreamingResponse", &start);
     }
@@ -91,7 +91,7 @@ fn responses() {
     check("SetTaskPushNotificationResponse", &webhook);
     check("GetTaskPushNotificationResponse", &webhook);
     let fault = DIALECT.fault(&Error::NoSuchTask("t-1".to_owned()));
-    check("GetTaskResponse", &value(|out| DIALECT.write_fault(out, Some(&Id::number(1)), &fault)));
+    check("GetTaskResponse", &value(|out| DIALECT.write_fault(out, Some(&RpcId::number(1)), &fault)));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn pushes_are_tasks() {
 fn cards_satisfy_it() {
     let (profile, cx) = cards::sample();
     check("AgentCard", &card::v0_1(&profile, &cx));
-    check("AgentCard", &card::both(&profile, &cx));
+    check("AgentCard", &card::combined(&profile, &cx));
 }
 
 proptest! {
@@ -115,12 +115,12 @@ proptest! {
 
     #[test]
     fn any_task(task in strategies::task()) {
-        check("SendTaskResponse", &response(|out| DIALECT.write_task(out, &task, View::default())));
+        check("SendTaskResponse", &response(|out| DIALECT.write_task(out, &task, TaskDetail::default())));
     }
 
     #[test]
     fn any_event(seq in 1..1000_u64, entry in strategies::entry()) {
-        let ids = Ids { task: "t-1", context: "c-1" };
+        let ids = TaskIds { task: "t-1", context: "c-1" };
         let mut event = vec![];
         if let Some(frame) = DIALECT.write_event(&mut event, &ids, seq, &entry) {
             let event = response(|out| out.extend_from_slice(&event));

@@ -1,8 +1,8 @@
 //! The bytes on the wire, to be looked at: of every kind of event, task and call, in every dialect.
 
 use nuncio_wire::{
-    a2a::{Dialect, Ids, Page, View},
-    jsonrpc::Id,
+    a2a::{Dialect, TaskIds, TaskListPage, TaskDetail},
+    jsonrpc::RpcId,
     sse,
 };
 
@@ -16,7 +16,7 @@ fn snapshot(name: &str, dialect: Dialect, lines: impl IntoIterator<Item = (Strin
 
 #[test]
 fn events() {
-    let ids = Ids { task: "t-1", context: "c-1" };
+    let ids = TaskIds { task: "t-1", context: "c-1" };
     for dialect in Dialect::ALL {
         let lines = samples::events().into_iter().zip(1..).map(|((name, entry), seq)| {
             let mut frame = None;
@@ -41,20 +41,20 @@ fn tasks() {
             |events: &[&str], view| text(|out| dialect.write_task(out, &samples::task_after(events), view));
         let finished = samples::finished_task();
         let two = [samples::task_after(&["message"]), finished.clone()];
-        let view = View { history_length: Some(0), artifacts: true };
-        let page = Page { tasks: &two, view, page_size: 50, total: 2, next: None };
+        let view = TaskDetail { history_length: Some(0), artifacts: true };
+        let page = TaskListPage { tasks: &two, view, page_size: 50, total: 2, next: None };
         let (_, completed) = samples::events().into_iter().find(|(name, _)| *name == "completed").unwrap();
         let mut lines = vec![
-            ("just made", write(&["message"], View::default())),
-            ("in progress", write(&["message", "working", "progress"], View::default())),
-            ("waiting", write(&asked, View::default())),
-            ("answered", write(&[&asked[..], &["answer"]].concat(), View::default())),
-            ("waiting for an authorization", write(&["message", "authorization"], View::history(Some(0)))),
-            ("the answer to a send", text(|out| dialect.write_sent(out, &finished, View::history(Some(0))))),
+            ("just made", write(&["message"], TaskDetail::default())),
+            ("in progress", write(&["message", "working", "progress"], TaskDetail::default())),
+            ("waiting", write(&asked, TaskDetail::default())),
+            ("answered", write(&[&asked[..], &["answer"]].concat(), TaskDetail::default())),
+            ("waiting for an authorization", write(&["message", "authorization"], TaskDetail::history(Some(0)))),
+            ("the answer to a send", text(|out| dialect.write_sent(out, &finished, TaskDetail::history(Some(0))))),
             (
                 "the beginning of a stream",
                 text(|out| {
-                    dialect.write_stream_start(out, &two[0], View::default());
+                    dialect.write_stream_start(out, &two[0], TaskDetail::default());
                 }),
             ),
             (
@@ -87,10 +87,10 @@ fn calls() {
 #[test]
 fn a_frame_of_a_stream() {
     let (_, entry) = samples::events().remove(1);
-    let ids = Ids { task: "t-1", context: "c-1" };
+    let ids = TaskIds { task: "t-1", context: "c-1" };
     let frame = text(|out| {
-        sse::frame(out, Some(7), |out| {
-            nuncio_wire::jsonrpc::write_result(out, &Id::number(1), |out| {
+        sse::write_numbered_event(out, Some(7), |out| {
+            nuncio_wire::jsonrpc::write_result(out, &RpcId::number(1), |out| {
                 Dialect::V1.write_event(out, &ids, 7, &entry);
             });
         });

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use nuncio_wire::sse::{self, Overflow, Parser, ServerEvent};
+use nuncio_wire::sse::{self, SseOverflow, SseParser, ServerEvent};
 use proptest::prelude::*;
 
 use crate::text;
 
 fn events(bytes: &[u8]) -> Vec<ServerEvent> {
-    Parser::new(1 << 20).feed(bytes).unwrap()
+    SseParser::new(1 << 20).feed(bytes).unwrap()
 }
 
 fn event(id: Option<&str>, name: Option<&str>, data: &str) -> ServerEvent {
@@ -40,26 +40,26 @@ fn streams_are_read_as_the_standard_says() {
 
 #[test]
 fn retry_and_the_last_id_are_kept() {
-    let mut parser = Parser::new(100);
+    let mut parser = SseParser::new(100);
     assert_eq!(parser.feed(b"retry: 1500\nid: 7\n\n"), Ok(vec![]));
     assert_eq!((parser.retry(), parser.last_id()), (Some(Duration::from_millis(1500)), Some("7")));
 }
 
 #[test]
 fn an_endless_event_is_refused() {
-    let mut parser = Parser::new(64);
-    assert_eq!(parser.feed(&[b'x'; 65]), Err(Overflow(64)));
-    let mut parser = Parser::new(64);
+    let mut parser = SseParser::new(64);
+    assert_eq!(parser.feed(&[b'x'; 65]), Err(SseOverflow(64)));
+    let mut parser = SseParser::new(64);
     let fed: Result<Vec<_>, _> = (0..20).map(|_| parser.feed(b"data: 12345678\n")).collect();
-    assert_eq!(fed, Err(Overflow(64)));
+    assert_eq!(fed, Err(SseOverflow(64)));
     // Many small ones are no large one.
-    let mut parser = Parser::new(64);
+    let mut parser = SseParser::new(64);
     assert_eq!(parser.feed(&b"data: 12345678\n\n".repeat(100)).unwrap().len(), 100);
 }
 
 #[test]
 fn an_id_counts_when_its_event_has_ended() {
-    let mut parser = Parser::new(100);
+    let mut parser = SseParser::new(100);
     assert_eq!(parser.feed(b"id: 1\n\nid: 2\ndata: half").unwrap(), vec![]);
     assert_eq!(parser.last_id(), Some("1"), "the second event has not been seen");
     assert_eq!(parser.feed(b"\n\n").unwrap().len(), 1);
@@ -69,7 +69,7 @@ fn an_id_counts_when_its_event_has_ended() {
 #[test]
 fn frames_are_written() {
     let frame =
-        |id, data: &str| text(|out| sse::frame(out, id, |out| out.extend_from_slice(data.as_bytes())));
+        |id, data: &str| text(|out| sse::write_numbered_event(out, id, |out| out.extend_from_slice(data.as_bytes())));
     assert_eq!(frame(Some(42), "{}"), "id: 42\ndata: {}\n\n");
     assert_eq!(frame(None, "{}"), "data: {}\n\n");
     assert_eq!(frame(None, "a\nb\r\nc\rd"), "data: a\ndata: b\ndata: c\ndata: d\n\n");
@@ -81,7 +81,7 @@ proptest! {
     fn what_is_framed_is_read_back(frames in prop::collection::vec((1..1000_u64, "[^\r]{0,30}"), 0..5)) {
         let mut stream = vec![];
         for (id, data) in &frames {
-            sse::frame(&mut stream, Some(*id), |out| out.extend_from_slice(data.as_bytes()));
+            sse::write_numbered_event(&mut stream, Some(*id), |out| out.extend_from_slice(data.as_bytes()));
             stream.extend_from_slice(sse::KEEP_ALIVE);
         }
         let expected: Vec<_> = frames.iter().map(|(id, data)| event(Some(&id.to_string()), None, data)).collect();
@@ -100,7 +100,7 @@ proptest! {
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
-        let mut parser = Parser::new(1 << 20);
+        let mut parser = SseParser::new(1 << 20);
         let mut pieces = vec![];
         for pair in cuts.windows(2) {
             pieces.extend(parser.feed(&bytes[pair[0]..pair[1]]).unwrap());

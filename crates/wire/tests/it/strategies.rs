@@ -8,7 +8,7 @@ use nuncio_engine::{
     task::{Origin, State, Task, TaskId},
     webhook::{Authentication, WebhookConfig},
 };
-use nuncio_wire::a2a::{Call, Dialect, List, Send};
+use nuncio_wire::a2a::{A2aCall, Dialect, ListTasks, SendMessage};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -189,11 +189,11 @@ pub(crate) fn webhook(dialect: Dialect) -> impl Strategy<Value = WebhookConfig> 
     })
 }
 
-fn send(dialect: Dialect) -> impl Strategy<Value = Send> {
+fn send(dialect: Dialect) -> impl Strategy<Value = SendMessage> {
     let ids = (id(), option::of(id()), option::of(id()));
     let how = (any::<bool>(), option::of(0..9_usize), vec(id(), 0..2), option::of(webhook(dialect)));
     (ids, message(), how, metadata()).prop_map(
-        |((client_task_id, task_id, context_id), message, how, metadata)| Send {
+        |((client_task_id, task_id, context_id), message, how, metadata)| SendMessage {
             client_task_id: Some(client_task_id),
             task_id,
             context_id,
@@ -207,10 +207,10 @@ fn send(dialect: Dialect) -> impl Strategy<Value = Send> {
     )
 }
 
-fn list() -> impl Strategy<Value = List> {
+fn list() -> impl Strategy<Value = ListTasks> {
     let which = (option::of(id()), option::of(state()), option::of(timestamp()));
     (which, 1..=100_usize, option::of(id()), option::of(0..9_usize), any::<bool>()).prop_map(
-        |((context, state, since), page_size, page_token, history_length, include_artifacts)| List {
+        |((context, state, since), page_size, page_token, history_length, include_artifacts)| ListTasks {
             context,
             state,
             page_size,
@@ -222,19 +222,19 @@ fn list() -> impl Strategy<Value = List> {
     )
 }
 
-pub(crate) fn call(dialect: Dialect) -> impl Strategy<Value = Call> {
+pub(crate) fn call(dialect: Dialect) -> impl Strategy<Value = A2aCall> {
     prop_oneof![
-        3 => send(dialect).prop_map(|send| Call::Send(Box::new(send))),
-        1 => send(dialect).prop_map(|send| Call::Stream(Box::new(send))),
-        1 => (id(), option::of(0..9_usize)).prop_map(|(task, history_length)| Call::Get { task, history_length }),
-        1 => list().prop_map(Call::List),
-        1 => (id(), metadata()).prop_map(|(task, metadata)| Call::Cancel { task, metadata }),
-        1 => id().prop_map(|task| Call::Subscribe { task }),
-        1 => (id(), webhook(dialect)).prop_map(|(task, config)| Call::SetWebhook { task, config }),
-        1 => (id(), id()).prop_map(|(task, id)| Call::GetWebhook { task, id: Some(id) }),
+        3 => send(dialect).prop_map(|send| A2aCall::Send(Box::new(send))),
+        1 => send(dialect).prop_map(|send| A2aCall::Stream(Box::new(send))),
+        1 => (id(), option::of(0..9_usize)).prop_map(|(task, history_length)| A2aCall::Get { task, history_length }),
+        1 => list().prop_map(A2aCall::List),
+        1 => (id(), metadata()).prop_map(|(task, metadata)| A2aCall::Cancel { task, metadata }),
+        1 => id().prop_map(|task| A2aCall::Subscribe { task }),
+        1 => (id(), webhook(dialect)).prop_map(|(task, config)| A2aCall::SetWebhook { task, config }),
+        1 => (id(), id()).prop_map(|(task, id)| A2aCall::GetWebhook { task, id: Some(id) }),
         1 => (id(), option::of(1..9_usize), option::of(id()))
-            .prop_map(|(task, page_size, page_token)| Call::ListWebhooks { task, page_size, page_token }),
-        1 => (id(), id()).prop_map(|(task, id)| Call::DeleteWebhook { task, id }),
-        1 => Just(Call::ExtendedCard),
+            .prop_map(|(task, page_size, page_token)| A2aCall::ListWebhooks { task, page_size, page_token }),
+        1 => (id(), id()).prop_map(|(task, id)| A2aCall::DeleteWebhook { task, id }),
+        1 => Just(A2aCall::ExtendedCard),
     ]
 }

@@ -8,7 +8,7 @@ use std::{future::Future, time::Duration};
 use bytes::Bytes;
 use http::header;
 use nuncio_engine::{AgentError, Chunk, Content, Part, StepContext};
-use nuncio_wire::sse::Parser;
+use nuncio_wire::sse::SseParser;
 use reqwest::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,7 +46,7 @@ pub(super) struct Body {
 /// How a body is cut into messages.
 enum Framing {
     Lines(Vec<u8>),
-    Events(Parser),
+    Events(SseParser),
 }
 
 impl Body {
@@ -65,7 +65,7 @@ impl Body {
         let kind = media_type(&self.response);
         match kind.as_str() {
             "text/event-stream" => {
-                self.stream(step, Framing::Events(Parser::new(self.max)), listens, messages).await
+                self.stream(step, Framing::Events(SseParser::new(self.max)), listens, messages).await
             }
             "application/x-ndjson"
             | "application/ndjson"

@@ -14,7 +14,7 @@ use nuncio_engine::{
     content::{Message, Role},
     task::State,
 };
-use nuncio_wire::a2a::{Dialect, Send, StreamEvent};
+use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -70,7 +70,7 @@ pub(super) struct Feed {
     /// The end as it was heard, while it is looked what else there is.
     end: Vec<Happened>,
     /// What it was begun with, until it is known that it was taken.
-    begun: Option<(Send, Headers)>,
+    begun: Option<(SendMessage, Headers)>,
     /// The last answer, until it is known that it was heard.
     given: Option<Given>,
     /// Since when nothing was heard of the agent.
@@ -83,7 +83,7 @@ pub(super) struct Feed {
 
 /// An answer that was sent. A stranger may lose it: the task then goes on waiting.
 struct Given {
-    send: Send,
+    send: SendMessage,
     headers: Headers,
     at: Instant,
     /// How often it is sent again.
@@ -177,7 +177,7 @@ impl Feed {
             headers.push((HeaderName::from_static("traceparent"), trace));
         }
         let context = begin.context.clone();
-        let send = Send { blocking: false, context_id: context.clone(), ..Send::new(begin.input) };
+        let send = SendMessage { blocking: false, context_id: context.clone(), ..SendMessage::new(begin.input) };
         let mut feed = Self::new(line, Standing { context, ..Standing::default() }, Source::Lost);
         let mut said = feed.say(&send, &headers).await;
         if matches!(&said, Err(error) if fault::is_unknown_method(error)) && feed.may_be_older() {
@@ -247,7 +247,7 @@ impl Feed {
     }
 
     /// Sends a message, by stream where there are any. What it leads to becomes the source.
-    async fn say(&mut self, send: &Send, headers: &Headers) -> Result<(), ClientError> {
+    async fn say(&mut self, send: &SendMessage, headers: &Headers) -> Result<(), ClientError> {
         let mut send = send.clone();
         if self.line.dialect() == Dialect::V0_1 {
             let own = send.task_id.take().unwrap_or_else(|| own_id(&send.message.id));

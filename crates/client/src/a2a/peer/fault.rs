@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nuncio_wire::{a2a::Dialect, jsonrpc::ErrorObject};
+use nuncio_wire::{a2a::Dialect, jsonrpc::RpcErrorObject};
 use serde_json::Value;
 
 use crate::{a2a::ClientError, peer::PeerError};
@@ -55,7 +55,7 @@ pub(super) fn peer_error(error: ClientError) -> PeerError {
     }
 }
 
-fn rpc_error(error: &ErrorObject) -> PeerError {
+fn rpc_error(error: &RpcErrorObject) -> PeerError {
     let words = error.message.clone();
     if let Some(retry_after) = retry_after(error.data.as_ref()) {
         return PeerError::Busy { why: words, retry_after: Some(retry_after) };

@@ -21,8 +21,8 @@ use nuncio_engine::{
     task::State,
 };
 use nuncio_wire::{
-    jsonrpc::ErrorObject,
-    mcp::{EVENT_NOTIFICATION, EVENTS, HEADER_MISMATCH, IDEMPOTENCY_KEY, URL_REQUIRED, Version, level_of},
+    jsonrpc::RpcErrorObject,
+    mcp::{EVENT_NOTIFICATION, EVENTS, HEADER_MISMATCH, IDEMPOTENCY_KEY, URL_REQUIRED, McpVersion, parse_level},
 };
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Instant};
@@ -214,7 +214,7 @@ impl Conversation {
             params["requestState"] = state.clone().into();
         }
         // In the revision after it the server decides.
-        let as_task = self.connection.version == Version::V2025_11_25
+        let as_task = self.connection.version == McpVersion::V2025_11_25
             && self.connection.has_tasks()
             && tool.tasks != TaskSupport::Forbidden;
         if as_task {
@@ -327,7 +327,7 @@ impl Conversation {
                 self.outbox.push_back(Happened::Progress(progress));
             }
             "notifications/message" => {
-                let level = params["level"].as_str().and_then(|name| level_of(name).ok());
+                let level = params["level"].as_str().and_then(|name| parse_level(name).ok());
                 let text = match &params["data"] {
                     Value::String(text) => text.clone(),
                     other => other.to_string(),
@@ -391,7 +391,7 @@ impl Conversation {
     }
 
     /// The server's own error.
-    async fn refused(&mut self, error: ErrorObject) -> Result<Option<Ended>, PeerError> {
+    async fn refused(&mut self, error: RpcErrorObject) -> Result<Option<Ended>, PeerError> {
         if error.code == i64::from(URL_REQUIRED) {
             return self.links_required(error);
         }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::HeaderMap;
-use nuncio_wire::mcp::{EVENTS, TASKS, Version};
+use nuncio_wire::mcp::{EVENTS, TASKS, McpVersion};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ use super::{
 pub(super) struct Connection {
     /// For people.
     pub(super) at: String,
-    pub(super) version: Version,
+    pub(super) version: McpVersion,
     pub(super) about: About,
     pub(super) link: Link,
     pub(super) hub: Arc<Hub>,
@@ -56,7 +56,7 @@ pub(super) struct About {
 impl Connection {
     pub(super) fn new(
         at: &str,
-        (version, about): (Version, About),
+        (version, about): (McpVersion, About),
         link: Link,
         hub: &Arc<Hub>,
         options: &Arc<McpOptions>,
@@ -89,8 +89,8 @@ impl Connection {
     pub(super) fn has_tasks(&self) -> bool {
         let capabilities = &self.about.capabilities;
         match self.version {
-            Version::V2025_11_25 => capabilities["tasks"]["requests"]["tools"]["call"].is_object(),
-            Version::V2026_07_28 => capabilities["extensions"][TASKS].is_object(),
+            McpVersion::V2025_11_25 => capabilities["tasks"]["requests"]["tools"]["call"].is_object(),
+            McpVersion::V2026_07_28 => capabilities["extensions"][TASKS].is_object(),
             _ => false,
         }
     }
@@ -99,8 +99,8 @@ impl Connection {
     pub(super) fn has_events(&self) -> bool {
         let capabilities = &self.about.capabilities;
         let declared = match self.version {
-            Version::V2025_11_25 => &capabilities["experimental"][EVENTS],
-            Version::V2026_07_28 => &capabilities["extensions"][EVENTS],
+            McpVersion::V2025_11_25 => &capabilities["experimental"][EVENTS],
+            McpVersion::V2026_07_28 => &capabilities["extensions"][EVENTS],
             _ => return false,
         };
         self.options.events && declared.is_object()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, header};
 use nuncio_wire::{
-    jsonrpc::{ErrorObject, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR},
+    jsonrpc::{RpcErrorObject, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR},
     mcp::{FORBIDDEN, HEADER_MISMATCH, MISSING_CAPABILITY, TOO_FAST, UNAUTHENTICATED, UNSUPPORTED_VERSION},
 };
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub(super) enum Fail {
     /// The server does not know the session any more. Nothing was done.
     SessionLost,
     /// The server's own error.
-    Rpc(ErrorObject),
+    Rpc(RpcErrorObject),
     /// A status without words of the protocol.
     Status {
         /// The status.
@@ -74,7 +74,7 @@ impl Fail {
 }
 
 /// What a server's error is, where it says that the request was not carried out. `None`: it was tried, and failed.
-pub(super) fn refusal(at: &str, error: &ErrorObject) -> Option<PeerError> {
+pub(super) fn refusal(at: &str, error: &RpcErrorObject) -> Option<PeerError> {
     let after = error.data.as_ref().and_then(|data| data["retryAfterMs"].as_u64()).map(Duration::from_millis);
     let code = i32::try_from(error.code).unwrap_or_default();
     let why = || format!("{at} refused: {} ({code})", error.message);
@@ -91,7 +91,7 @@ pub(super) fn refusal(at: &str, error: &ErrorObject) -> Option<PeerError> {
 /// A status that is no success, with its body.
 pub(super) fn of_status(at: &str, status: u16, headers: &HeaderMap, body: &[u8]) -> Fail {
     let message: Value = serde_json::from_slice(body).unwrap_or_default();
-    let error = serde_json::from_value::<ErrorObject>(message["error"].clone()).ok();
+    let error = serde_json::from_value::<RpcErrorObject>(message["error"].clone()).ok();
     match (status, error) {
         (429 | 503, error) => {
             let exact = message["error"]["data"]["retryAfterMs"].as_u64().map(Duration::from_millis);
@@ -122,13 +122,13 @@ mod tests {
 
     use super::*;
 
-    fn error(code: i64, data: Option<Value>) -> ErrorObject {
-        ErrorObject { code, message: "words".into(), data }
+    fn error(code: i64, data: Option<Value>) -> RpcErrorObject {
+        RpcErrorObject { code, message: "words".into(), data }
     }
 
     #[test]
     fn an_error_tells_whether_anything_was_done() {
-        let check = |error: ErrorObject, expected: &str| {
+        let check = |error: RpcErrorObject, expected: &str| {
             let kind = match refusal("there", &error) {
                 Some(PeerError::Busy { retry_after, .. }) => format!("busy {retry_after:?}"),
                 Some(PeerError::Refused(_)) => "refused".into(),

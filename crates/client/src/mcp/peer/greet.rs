@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use nuncio_wire::{
-    jsonrpc::ErrorObject,
-    mcp::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION, Version},
+    jsonrpc::RpcErrorObject,
+    mcp::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION, McpVersion},
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -29,18 +29,18 @@ use crate::peer::PeerError;
 /// Greets a server at an address.
 pub(super) async fn greet(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Result<Connection, Fail> {
     let options = &http.options;
-    if options.version.is_none_or(Version::is_stateless) {
+    if options.version.is_none_or(McpVersion::is_stateless) {
         match discover(http, changes).await? {
             Discovered::Speaks(connection) => return Ok(*connection),
             Discovered::Before(version) if options.version.is_none() => {
-                return initialize(http, changes, version.unwrap_or(Version::NEWEST_WITH_SESSIONS)).await;
+                return initialize(http, changes, version.unwrap_or(McpVersion::NEWEST_WITH_SESSIONS)).await;
             }
             Discovered::Before(_) => {
-                return Err(insisted(&http.at, Version::V2026_07_28, "an older revision"));
+                return Err(insisted(&http.at, McpVersion::V2026_07_28, "an older revision"));
             }
         }
     }
-    initialize(http, changes, options.version.unwrap_or(Version::NEWEST_WITH_SESSIONS)).await
+    initialize(http, changes, options.version.unwrap_or(McpVersion::NEWEST_WITH_SESSIONS)).await
 }
 
 /// What became of the newest revision.
@@ -48,11 +48,11 @@ enum Discovered {
     /// The server speaks it.
     Speaks(Box<Connection>),
     /// It does not; it may have said which it does.
-    Before(Option<Version>),
+    Before(Option<McpVersion>),
 }
 
 async fn discover(http: &Arc<Http>, changes: &watch::Sender<u64>) -> Result<Discovered, Fail> {
-    let (version, hub) = (Version::V2026_07_28, Hub::new(changes.clone()));
+    let (version, hub) = (McpVersion::V2026_07_28, Hub::new(changes.clone()));
     let link = Arc::new(Streamable { http: Arc::clone(http), version, session: None, hub: Arc::clone(&hub) });
     let request = discover_request(&http.options);
     for again in [true, false] {
@@ -90,14 +90,14 @@ pub(super) enum Said {
     /// That it speaks it.
     Speaks(About),
     /// That it does not; it may have said which it does.
-    Before(Option<Version>),
+    Before(Option<McpVersion>),
     /// That it would, if it was asked in that revision, which it was.
     Again,
 }
 
 /// The request that a server of the newest revision answers.
 pub(super) fn discover_request(options: &McpOptions) -> Value {
-    let version = Version::V2026_07_28;
+    let version = McpVersion::V2026_07_28;
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": version.name(),
         "io.modelcontextprotocol/clientCapabilities": options.capabilities(version),
@@ -107,15 +107,15 @@ pub(super) fn discover_request(options: &McpOptions) -> Value {
 }
 
 /// What a server says of itself, if it speaks the newest revision; else which one it says it does.
-pub(super) fn read_discovered(at: &str, outcome: Result<Value, ErrorObject>) -> Result<Said, Fail> {
+pub(super) fn read_discovered(at: &str, outcome: Result<Value, RpcErrorObject>) -> Result<Said, Fail> {
     let newest = |names: &Value| {
         let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
-        names.filter_map(Version::parse).max()
+        names.filter_map(McpVersion::parse).max()
     };
     match outcome {
         Ok(mut result) if result.is_object() => {
             let speaks = newest(&result["supportedVersions"]);
-            if result["supportedVersions"].is_array() && !speaks.is_some_and(Version::is_stateless) {
+            if result["supportedVersions"].is_array() && !speaks.is_some_and(McpVersion::is_stateless) {
                 return Ok(Said::Before(speaks));
             }
             let info = [&result["_meta"]["io.modelcontextprotocol/serverInfo"], &result["serverInfo"]];
@@ -144,7 +144,7 @@ pub(super) fn read_discovered(at: &str, outcome: Result<Value, ErrorObject>) -> 
 async fn initialize(
     http: &Arc<Http>,
     changes: &watch::Sender<u64>,
-    version: Version,
+    version: McpVersion,
 ) -> Result<Connection, Fail> {
     let (options, hub) = (&http.options, Hub::new(changes.clone()));
     let link = Streamable { http: Arc::clone(http), version, session: None, hub: Arc::clone(&hub) };
@@ -178,7 +178,7 @@ async fn initialize(
 }
 
 /// The request that begins a session.
-pub(super) fn initialize_request(options: &McpOptions, version: Version) -> Value {
+pub(super) fn initialize_request(options: &McpOptions, version: McpVersion) -> Value {
     let params = json!({
         "protocolVersion": version.name(),
         "capabilities": options.capabilities(version),
@@ -192,10 +192,10 @@ pub(super) fn read_initialized(
     at: &str,
     options: &McpOptions,
     answer: Answer,
-) -> Result<(Version, About), Fail> {
+) -> Result<(McpVersion, About), Fail> {
     let mut result = answer.outcome.map_err(Fail::Rpc)?;
     let name = result["protocolVersion"].as_str().unwrap_or_default().to_owned();
-    let Some(version) = Version::parse(&name).filter(|version| !version.is_stateless()) else {
+    let Some(version) = McpVersion::parse(&name).filter(|version| !version.is_stateless()) else {
         let why = format!("{at} wants to speak MCP {name:?}, which is not known here");
         return Err(PeerError::Unsupported(why).into());
     };
@@ -224,7 +224,7 @@ pub(super) fn session_header(session: &str) -> Result<HeaderValue, Fail> {
         .map_err(|_| PeerError::Gone("the handle names a session that is none".into()).into())
 }
 
-fn insisted(at: &str, wanted: Version, speaks: &str) -> Fail {
+fn insisted(at: &str, wanted: McpVersion, speaks: &str) -> Fail {
     let why = format!("{at} was to speak MCP {}, and speaks {speaks}", wanted.name());
     PeerError::Unsupported(why).into()
 }
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn what_a_server_answers_tells_its_era() {
         let check = |outcome: Result<Value, (i64, Value)>, expected: &str| {
-            let outcome = outcome.map_err(|(code, data)| ErrorObject {
+            let outcome = outcome.map_err(|(code, data)| RpcErrorObject {
                 code,
                 message: "words".into(),
                 data: Some(data),

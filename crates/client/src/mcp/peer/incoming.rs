@@ -1,6 +1,6 @@
 //! What a server says: requests, notifications and answers, one at a time or as a batch.
 
-use nuncio_wire::jsonrpc::ErrorObject;
+use nuncio_wire::jsonrpc::RpcErrorObject;
 use serde_json::{Value, json};
 
 /// One message of a server.
@@ -32,7 +32,7 @@ pub(super) struct Answer {
     /// The request. `null` where the server could not read it.
     pub(super) id: Value,
     /// The result, or why there is none.
-    pub(super) outcome: Result<Value, ErrorObject>,
+    pub(super) outcome: Result<Value, RpcErrorObject>,
 }
 
 /// Takes a body, a line or an event apart.

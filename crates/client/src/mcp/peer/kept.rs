@@ -1,6 +1,6 @@
 //! What leads back to a call: the state of a handle, as another process reads it.
 
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -69,10 +69,10 @@ pub(super) struct Again {
 
 impl Kept {
     /// The state of a handle.
-    pub(super) fn read(handle: &Handle) -> Result<(Self, Version), PeerError> {
+    pub(super) fn read(handle: &Handle) -> Result<(Self, McpVersion), PeerError> {
         let kept: Self = serde_json::from_value(handle.state.clone())
             .map_err(|error| PeerError::Gone(format!("the handle leads to no MCP call: {error}")))?;
-        let version = Version::parse(&kept.version).ok_or_else(|| {
+        let version = McpVersion::parse(&kept.version).ok_or_else(|| {
             PeerError::Gone(format!("the call was made in MCP {:?}, which is not known here", kept.version))
         })?;
         if kept.way == Way::Sent {
@@ -112,7 +112,7 @@ mod tests {
             };
             let written = serde_json::to_string(&kept.handle("tool", task)).unwrap();
             let read = Kept::read(&serde_json::from_str(&written).unwrap());
-            assert_eq!(read, Ok((kept, Version::V2025_11_25)));
+            assert_eq!(read, Ok((kept, McpVersion::V2025_11_25)));
         };
         check(Way::Stream { request: 7.into(), event: "e.1".into() }, None);
         check(Way::Again(Again { arguments: json!({ "a": 1 }), round: 2, ..Again::default() }), None);

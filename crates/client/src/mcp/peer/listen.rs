@@ -36,7 +36,7 @@ async fn standing(http: Arc<Streamable>) {
                 if attempts > 0 && cursor.is_none() {
                     http.hub.changed();
                 }
-                let mut parser = sse::Parser::new(options.max_message);
+                let mut parser = sse::SseParser::new(options.max_message);
                 let mut pieces = stream.bytes_stream();
                 while let Some(Ok(piece)) = pieces.next().await {
                     attempts = 0;

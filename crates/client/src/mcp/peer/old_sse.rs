@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, header};
-use nuncio_wire::{mcp::Version, sse};
+use nuncio_wire::{mcp::McpVersion, sse};
 use tokio::sync::{mpsc, oneshot, watch};
 use url::Url;
 
@@ -53,7 +53,7 @@ pub(super) async fn connect(http: &Arc<Http>, changes: &watch::Sender<u64>) -> R
     let work = [writer, reader].map(|work| AbortOnDrop(work.abort_handle())).into();
     let wire = Arc::new(Wire::new(out, Arc::clone(&hub), work));
 
-    let version = options.version.unwrap_or(Version::V2024_11_05);
+    let version = options.version.unwrap_or(McpVersion::V2024_11_05);
     let mut exchange = wire.exchange(&initialize_request(options, version)).await?;
     let answer = match tokio::time::timeout(limit, exchange.next()).await {
         Ok(Ok(Heard::Message(Incoming::Answer(answer)))) => answer,
@@ -71,7 +71,7 @@ fn events(
     http: Arc<Http>,
     answered: reqwest::Response,
 ) -> impl Stream<Item = Result<sse::ServerEvent, Fail>> + Send {
-    let parser = sse::Parser::new(http.options.max_message);
+    let parser = sse::SseParser::new(http.options.max_message);
     let pieces = answered.bytes_stream().boxed();
     let state = (parser, pieces, std::collections::VecDeque::new(), http);
     futures_util::stream::unfold(state, |(mut parser, mut pieces, mut ready, http)| async move {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::Level;
-use nuncio_wire::mcp::{TASKS, Version};
+use nuncio_wire::mcp::{TASKS, McpVersion};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use crate::auth::Authorizer;
 #[derive(Clone)]
 pub struct McpOptions {
     /// The revision to insist on. `None`: the newest that both sides know.
-    pub version: Option<Version>,
+    pub version: Option<McpVersion>,
     /// Who knows tokens.
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// What servers are told that can be asked here.
@@ -120,19 +120,19 @@ impl Default for McpOptions {
 
 impl McpOptions {
     /// What is declared, in the words of a revision.
-    pub(super) fn capabilities(&self, version: Version) -> Value {
+    pub(super) fn capabilities(&self, version: McpVersion) -> Value {
         let Declared { forms, links, sampling } = self.declared;
         let mut capabilities = Map::new();
         let mut modes = Map::new();
-        if version >= Version::V2025_11_25 {
+        if version >= McpVersion::V2025_11_25 {
             for (declared, mode) in [(forms, "form"), (links, "url")] {
                 if declared {
                     modes.insert(mode.into(), json!({}));
                 }
             }
         }
-        let asks = forms || (links && version >= Version::V2025_11_25);
-        if asks && version >= Version::V2025_06_18 {
+        let asks = forms || (links && version >= McpVersion::V2025_11_25);
+        if asks && version >= McpVersion::V2025_06_18 {
             capabilities.insert("elicitation".into(), Value::Object(modes));
         }
         if sampling {
@@ -166,18 +166,18 @@ mod tests {
         let check = |options: &McpOptions, version, expected: Value| {
             assert_eq!(options.capabilities(version), expected, "{version:?}");
         };
-        check(&options, Version::V2024_11_05, json!({ "sampling": {} }));
-        check(&options, Version::V2025_06_18, json!({ "elicitation": {}, "sampling": {} }));
+        check(&options, McpVersion::V2024_11_05, json!({ "sampling": {} }));
+        check(&options, McpVersion::V2025_06_18, json!({ "elicitation": {}, "sampling": {} }));
         let both = json!({ "form": {}, "url": {} });
-        check(&options, Version::V2025_11_25, json!({ "elicitation": both, "sampling": {} }));
+        check(&options, McpVersion::V2025_11_25, json!({ "elicitation": both, "sampling": {} }));
         check(
             &options,
-            Version::V2026_07_28,
+            McpVersion::V2026_07_28,
             json!({ "elicitation": both, "sampling": {}, "extensions": { TASKS: {} } }),
         );
         options.declared = Declared { forms: false, links: true, sampling: false };
-        check(&options, Version::V2025_06_18, json!({}));
-        check(&options, Version::V2025_11_25, json!({ "elicitation": { "url": {} } }));
+        check(&options, McpVersion::V2025_06_18, json!({}));
+        check(&options, McpVersion::V2025_11_25, json!({ "elicitation": { "url": {} } }));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::{collections::VecDeque, process::Stdio, sync::Arc, time::Duration};
 
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
@@ -45,11 +45,11 @@ pub(super) async fn start(
 ) -> Result<Connection, Fail> {
     let wire = launch(program, at, options, changes)?;
     let mut version = options.version;
-    if version.is_none_or(Version::is_stateless) {
+    if version.is_none_or(McpVersion::is_stateless) {
         match discover(&wire, at, options).await {
             Ok(Greeted::Newest(about)) => {
                 let (link, hub) = (Link::Wire(Arc::clone(&wire)), &wire.hub);
-                return Ok(Connection::new(at, (Version::V2026_07_28, about), link, hub, options));
+                return Ok(Connection::new(at, (McpVersion::V2026_07_28, about), link, hub, options));
             }
             Ok(Greeted::Session(answer)) => return session(wire, at, options, answer).await,
             Ok(Greeted::Before(before)) if version.is_none() => version = before,
@@ -61,12 +61,12 @@ pub(super) async fn start(
             Err(fail) if version.is_none() && wire.hub.closed().is_some() => {
                 tracing::debug!(?fail, "{at} ended when it was asked for the newest revision");
                 let wire = launch(program, at, options, changes)?;
-                return open(wire, at, options, Version::NEWEST_WITH_SESSIONS).await;
+                return open(wire, at, options, McpVersion::NEWEST_WITH_SESSIONS).await;
             }
             Err(fail) => return Err(fail),
         }
     }
-    open(wire, at, options, version.unwrap_or(Version::NEWEST_WITH_SESSIONS)).await
+    open(wire, at, options, version.unwrap_or(McpVersion::NEWEST_WITH_SESSIONS)).await
 }
 
 /// What a program answered.
@@ -74,7 +74,7 @@ enum Greeted {
     /// It speaks the newest revision.
     Newest(super::connection::About),
     /// It speaks an older one, and may have said which.
-    Before(Option<Version>),
+    Before(Option<McpVersion>),
     /// It was silent, and took a session.
     Session(Answer),
 }
@@ -96,7 +96,7 @@ async fn discover(wire: &Wire, at: &str, options: &McpOptions) -> Result<Greeted
         return read(within(at, options, answer(&mut discover)).await?);
     }
     // It may be slow, or of those that are silent: whichever it answers first counts.
-    let mut initialize = wire.exchange(&initialize_request(options, Version::NEWEST_WITH_SESSIONS)).await?;
+    let mut initialize = wire.exchange(&initialize_request(options, McpVersion::NEWEST_WITH_SESSIONS)).await?;
     let either = async {
         tokio::select! {
             // Where both are here already, the one that was asked for first was answered first.
@@ -115,7 +115,7 @@ async fn open(
     wire: Arc<Wire>,
     at: &str,
     options: &Arc<McpOptions>,
-    version: Version,
+    version: McpVersion,
 ) -> Result<Connection, Fail> {
     let mut exchange = wire.exchange(&initialize_request(options, version)).await?;
     let answer = within(at, options, answer(&mut exchange)).await?;

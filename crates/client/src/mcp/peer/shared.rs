@@ -11,7 +11,7 @@ use std::{
 };
 
 use nuncio_engine::Level;
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
@@ -190,7 +190,7 @@ impl Shared {
     /// A connection in the session that a call was made in, wherever that was.
     pub(super) async fn back(
         &self,
-        version: Version,
+        version: McpVersion,
         session: Option<&str>,
     ) -> Result<Arc<Connection>, PeerError> {
         let Some(Ok(http)) = &self.http else { return self.connection().await };

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
-use nuncio_wire::{mcp::Version, sse};
+use nuncio_wire::{mcp::McpVersion, sse};
 use reqwest::Response;
 use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
@@ -33,7 +33,7 @@ const AHEAD: usize = 16;
 /// A server at an address, in one revision, and in a session where that has any.
 pub(super) struct Streamable {
     pub(super) http: Arc<Http>,
-    pub(super) version: Version,
+    pub(super) version: McpVersion,
     pub(super) session: Option<HeaderValue>,
     pub(super) hub: Arc<Hub>,
 }
@@ -217,7 +217,7 @@ impl Streamable {
         at: &mut Reading,
         tell: &Tell,
     ) -> Result<Drained, Fail> {
-        let mut parser = sse::Parser::new(self.http.options.max_message);
+        let mut parser = sse::SseParser::new(self.http.options.max_message);
         let mut pieces = stream.bytes_stream();
         let begun = Instant::now();
         let mut last = begun;

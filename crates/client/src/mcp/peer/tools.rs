@@ -7,7 +7,7 @@ use nuncio_engine::{
     Skill,
     content::{Content, Message},
 };
-use nuncio_wire::mcp::{IDEMPOTENCY_KEY, Version, mirrored, value_at};
+use nuncio_wire::mcp::{IDEMPOTENCY_KEY, McpVersion, mirrored_arguments, value_at};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -49,7 +49,7 @@ pub(super) enum TaskSupport {
 pub(super) async fn list(connection: &Connection) -> Result<Vec<Arc<Tool>>, Fail> {
     let (at, most) = (&connection.at, connection.options.max_tools);
     let (mut tools, mut cursor, mut cursors) = (vec![], None::<String>, HashSet::new());
-    let http = connection.version == Version::V2026_07_28 && matches!(connection.link, Link::Http(_));
+    let http = connection.version == McpVersion::V2026_07_28 && matches!(connection.link, Link::Http(_));
     for _ in 0..MAX_PAGES {
         let params = cursor.as_ref().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
         let mut page = match connection.request("tools/list", params).await {
@@ -178,7 +178,7 @@ impl Tool {
 
 /// What is repeated in headers, if it can be.
 fn mirrored_in(schema: &Value) -> Result<Vec<(HeaderName, Vec<String>)>, String> {
-    let found = mirrored(schema);
+    let found = mirrored_arguments(schema);
     let mut headers: Vec<(HeaderName, Vec<String>)> = vec![];
     for (name, path) in found {
         let header = HeaderName::try_from(format!("mcp-param-{name}")).ok().filter(|_| !name.is_empty());

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use nuncio_wire::{
-    jsonrpc::Id,
-    mcp::{mirrored, value_at},
+    jsonrpc::RpcId,
+    mcp::{mirrored_arguments, value_at},
 };
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(super) struct Line {
     pub(super) bytes: Vec<u8>,
     message: Value,
     /// The requests in it.
-    pub(super) ids: Vec<Id>,
+    pub(super) ids: Vec<RpcId>,
 }
 
 impl Line {
@@ -32,9 +32,9 @@ impl Line {
     }
 
     /// The request that it cancels.
-    pub(super) fn cancels(&self) -> Option<Id> {
+    pub(super) fn cancels(&self) -> Option<RpcId> {
         let cancels = self.method() == "notifications/cancelled";
-        cancels.then(|| Id::from_json(&self.message["params"]["requestId"].to_string())).flatten()
+        cancels.then(|| RpcId::from_json(&self.message["params"]["requestId"].to_string())).flatten()
     }
 
     /// The headers of a request that stands for itself (2026-07-28): what its body says. `None` for all others.
@@ -67,7 +67,7 @@ impl Mirrors {
         for tool in message["result"]["tools"].as_array().into_iter().flatten() {
             let Some(name) = tool["name"].as_str() else { continue };
             let header = |name: &str| HeaderName::try_from(format!("mcp-param-{name}")).ok();
-            let mirrors = mirrored(&tool["inputSchema"]).into_iter();
+            let mirrors = mirrored_arguments(&tool["inputSchema"]).into_iter();
             let mirrors = mirrors.filter_map(|(name, path)| Some((header(&name)?, path))).collect();
             self.0.insert(name.to_owned(), mirrors);
         }
@@ -88,7 +88,7 @@ impl Mirrors {
 }
 
 /// The requests that are answered by what a server said.
-pub(super) fn answers_in(body: &[u8]) -> Vec<Id> {
+pub(super) fn answers_in(body: &[u8]) -> Vec<RpcId> {
     let message: Value = serde_json::from_slice(body).unwrap_or_default();
     let answered = |message: &Value| {
         let is_answer = message.get("result").is_some() || message.get("error").is_some();
@@ -113,9 +113,9 @@ fn each(message: &Value) -> &[Value] {
     }
 }
 
-fn id_of(message: &Value) -> Option<Id> {
+fn id_of(message: &Value) -> Option<RpcId> {
     let id = message.get("id").filter(|id| !id.is_null())?;
-    Id::from_json(&id.to_string())
+    RpcId::from_json(&id.to_string())
 }
 
 /// A text as the value of a header.
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(answers(json!({ "id": null, "error": {} })), 0);
         assert_eq!(answers(json!({ "id": 1, "method": "elicitation/create" })), 0);
         let cancel = json!({ "method": "notifications/cancelled", "params": { "requestId": "a" } });
-        assert_eq!(line(&cancel).cancels(), Some(Id::string("a")));
+        assert_eq!(line(&cancel).cancels(), Some(RpcId::string("a")));
     }
 
     #[test]

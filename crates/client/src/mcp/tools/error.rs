@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use nuncio_wire::jsonrpc::ErrorObject;
+use nuncio_wire::jsonrpc::RpcErrorObject;
 use serde_json::Value;
 
 /// What went wrong between this client and a server.
@@ -68,7 +68,7 @@ pub enum ToolError {
     },
     /// The server's own error.
     #[error("{}", .0.message)]
-    Rpc(ErrorObject),
+    Rpc(RpcErrorObject),
     /// The tool ran, and says that it failed.
     #[error("{why}")]
     Tool {

@@ -4,7 +4,7 @@ use std::{error::Error as _, time::Duration};
 
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, header};
-use nuncio_wire::{jsonrpc, mcp::Version, sse};
+use nuncio_wire::{jsonrpc, mcp::McpVersion, sse};
 use serde_json::Value;
 
 use super::{Progress, ToolClient, ToolError};
@@ -54,7 +54,7 @@ impl ToolClient {
         answered: reqwest::Response,
         seen: &mut dyn FnMut(Progress),
     ) -> Result<Value, ToolError> {
-        let mut parser = sse::Parser::new(self.options.max_answer);
+        let mut parser = sse::SseParser::new(self.options.max_answer);
         let mut pieces = answered.bytes_stream();
         while let Some(piece) = pieces.next().await {
             let piece = piece.map_err(|error| self.cut(error))?;
@@ -98,7 +98,7 @@ impl ToolClient {
     }
 }
 
-fn read(outcome: Result<&serde_json::value::RawValue, jsonrpc::ErrorObject>) -> Result<Value, ToolError> {
+fn read(outcome: Result<&serde_json::value::RawValue, jsonrpc::RpcErrorObject>) -> Result<Value, ToolError> {
     let result = outcome.map_err(ToolError::Rpc)?;
     serde_json::from_str(result.get()).map_err(|error| ToolError::Malformed(error.to_string()))
 }
@@ -109,7 +109,7 @@ fn headers(request: &Value) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-    headers.insert("mcp-protocol-version", HeaderValue::from_static(Version::V2026_07_28.name()));
+    headers.insert("mcp-protocol-version", HeaderValue::from_static(McpVersion::V2026_07_28.name()));
     if let Ok(method) = HeaderValue::from_str(method) {
         headers.insert("mcp-method", method);
     }

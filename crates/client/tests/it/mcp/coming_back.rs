@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use nuncio_client::peer::{Handle, Peer as _, PeerError};
 use nuncio_engine::State;
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 
 use super::{
     proxy::Proxy,
@@ -17,7 +17,7 @@ const TOLD: [&str; 8] =
 #[tokio::test]
 async fn a_stream_that_is_cut_after_any_event_goes_on_by_itself() {
     let stage = Stage::new().await;
-    for version in [Version::V2025_03_26, Version::V2025_11_25] {
+    for version in [McpVersion::V2025_03_26, McpVersion::V2025_11_25] {
         for events in 1.. {
             let proxy = Proxy::cutting_after(events, &stage.url).await;
             let mut call = peer_at(&proxy.url, version).begin(say("plain", "tell 4")).await.unwrap();
@@ -37,7 +37,7 @@ async fn a_stream_that_is_cut_after_any_event_goes_on_by_itself() {
 #[tokio::test]
 async fn a_call_is_taken_up_by_another_process_after_any_event() {
     let stage = Stage::new().await;
-    let mut call = stage.peer(Version::V2025_11_25).begin(say("plain", "tell 4")).await.unwrap();
+    let mut call = stage.peer(McpVersion::V2025_11_25).begin(say("plain", "tell 4")).await.unwrap();
     // The handles, each with what was told before it.
     let (mut seen, mut places) = (Seen::default(), vec![]);
     while seen.ended.is_none() {
@@ -51,7 +51,7 @@ async fn a_call_is_taken_up_by_another_process_after_any_event() {
     for (handle, told) in places {
         let written = serde_json::to_string(&handle).unwrap();
         let handle: Handle = serde_json::from_str(&written).unwrap();
-        let mut call = stage.peer(Version::V2025_11_25).resume(&handle).await.unwrap();
+        let mut call = stage.peer(McpVersion::V2025_11_25).resume(&handle).await.unwrap();
         let rest = follow(&mut call).await.unwrap();
         assert_eq!(rest.told, TOLD[told..], "after {told}");
         assert_eq!(rest.text(), "told 4");
@@ -62,11 +62,11 @@ async fn a_call_is_taken_up_by_another_process_after_any_event() {
 async fn a_call_whose_process_died_goes_on_in_another_with_its_question() {
     let stage = Stage::new().await;
     for (version, offer) in [
-        (Version::V2025_06_18, "plain"),
-        (Version::V2025_11_25, "plain"),
-        (Version::V2025_11_25, "tasks"),
-        (Version::V2026_07_28, "plain"),
-        (Version::V2026_07_28, "tasks"),
+        (McpVersion::V2025_06_18, "plain"),
+        (McpVersion::V2025_11_25, "plain"),
+        (McpVersion::V2025_11_25, "tasks"),
+        (McpVersion::V2026_07_28, "plain"),
+        (McpVersion::V2026_07_28, "tasks"),
     ] {
         let mut call = stage.peer(version).begin(say(offer, "ask-both")).await.unwrap();
         let mut seen = Seen::default();
@@ -88,12 +88,12 @@ async fn a_call_whose_process_died_goes_on_in_another_with_its_question() {
 async fn a_question_that_crosses_its_answer_is_asked_once() {
     let stage = Stage::new().await;
     for (offer, round) in (0..10).flat_map(|round| [("plain", round), ("tasks", round)]) {
-        let mut call = stage.peer(Version::V2025_11_25).begin(say(offer, "ask")).await.unwrap();
+        let mut call = stage.peer(McpVersion::V2025_11_25).begin(say(offer, "ask")).await.unwrap();
         let mut seen = Seen::default();
         until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
         drop(call);
         let handle = seen.handles.last().unwrap();
-        let mut call = stage.peer(Version::V2025_11_25).resume(handle).await.unwrap();
+        let mut call = stage.peer(McpVersion::V2025_11_25).resume(handle).await.unwrap();
         let rest = follow(&mut call).await.unwrap();
         assert_eq!(rest.text(), "yes", "{offer}, round {round}");
         let asked: BTreeSet<&str> = rest.questions.iter().map(|question| question.id.as_str()).collect();
@@ -104,7 +104,7 @@ async fn a_question_that_crosses_its_answer_is_asked_once() {
 #[tokio::test]
 async fn a_task_is_followed_and_taken_up_by_its_id() {
     let stage = Stage::new().await;
-    for version in [Version::V2025_11_25, Version::V2026_07_28] {
+    for version in [McpVersion::V2025_11_25, McpVersion::V2026_07_28] {
         stage.open(0);
         let mut call = stage.peer(version).begin(say("tasks", "tell-slowly 2")).await.unwrap();
         let mut seen = Seen::default();
@@ -130,7 +130,7 @@ async fn a_task_is_followed_and_taken_up_by_its_id() {
 #[tokio::test]
 async fn tasks_ask_fail_and_are_preferred_where_they_are_offered() {
     let stage = Stage::new().await;
-    for version in [Version::V2025_11_25, Version::V2026_07_28] {
+    for version in [McpVersion::V2025_11_25, McpVersion::V2026_07_28] {
         for (text, expected) in
             [("ask-both", "yes, yes"), ("ask", "yes"), ("sample", "something"), ("hello", "hello")]
         {
@@ -145,7 +145,7 @@ async fn tasks_ask_fail_and_are_preferred_where_they_are_offered() {
             (State::Failed, "for a reason".into())
         );
     }
-    let mut call = stage.peer(Version::V2025_11_25).begin(say("either", "hello")).await.unwrap();
+    let mut call = stage.peer(McpVersion::V2025_11_25).begin(say("either", "hello")).await.unwrap();
     assert!(follow(&mut call).await.unwrap().handles[0].task.is_some());
 }
 
@@ -153,10 +153,10 @@ async fn tasks_ask_fail_and_are_preferred_where_they_are_offered() {
 async fn a_call_is_stopped() {
     let stage = Stage::new().await;
     for (version, offer) in [
-        (Version::V2025_11_25, "plain"),
-        (Version::V2026_07_28, "plain"),
-        (Version::V2025_11_25, "tasks"),
-        (Version::V2026_07_28, "tasks"),
+        (McpVersion::V2025_11_25, "plain"),
+        (McpVersion::V2026_07_28, "plain"),
+        (McpVersion::V2025_11_25, "tasks"),
+        (McpVersion::V2026_07_28, "tasks"),
     ] {
         let mut call = stage.peer(version).begin(say(offer, "wait")).await.unwrap();
         let mut seen = Seen::default();
@@ -178,7 +178,7 @@ async fn a_call_is_stopped() {
 async fn what_nobody_knows_is_gone() {
     let stage = Stage::new().await;
     for (version, offer) in
-        [(Version::V2025_11_25, "plain"), (Version::V2025_11_25, "tasks"), (Version::V2026_07_28, "tasks")]
+        [(McpVersion::V2025_11_25, "plain"), (McpVersion::V2025_11_25, "tasks"), (McpVersion::V2026_07_28, "tasks")]
     {
         let peer = stage.peer(version);
         let mut call = peer.begin(say(offer, "ask")).await.unwrap();
@@ -201,14 +201,14 @@ async fn what_nobody_knows_is_gone() {
 #[tokio::test]
 async fn a_session_in_which_calls_go_on_outlives_the_peer() {
     let stage = Stage::new().await;
-    let peer = stage.peer(Version::V2025_11_25);
+    let peer = stage.peer(McpVersion::V2025_11_25);
     let mut call = peer.begin(say("plain", "ask")).await.unwrap();
     let mut seen = Seen::default();
     until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
     within(peer.close()).await;
     let cut = until(&mut call, &mut seen, |_| false).await;
     assert!(matches!(cut, Err(PeerError::Cut(_))), "{cut:?}");
-    let mut call = stage.peer(Version::V2025_11_25).resume(seen.handles.last().unwrap()).await.unwrap();
+    let mut call = stage.peer(McpVersion::V2025_11_25).resume(seen.handles.last().unwrap()).await.unwrap();
     assert_eq!(follow(&mut call).await.unwrap().text(), "yes");
     // Without calls it is ended, and the peer begins another one when it is used again.
     let before = within(peer.request("ping", serde_json::json!({}))).await;
@@ -223,7 +223,7 @@ async fn a_session_in_which_calls_go_on_outlives_the_peer() {
 #[tokio::test]
 async fn changes_of_the_tools_are_told() {
     let stage = Stage::new().await;
-    for version in [Version::V2025_11_25, Version::V2026_07_28] {
+    for version in [McpVersion::V2025_11_25, McpVersion::V2026_07_28] {
         let peer = stage.peer(version);
         within(peer.offers()).await.unwrap();
         let waiting = tokio::spawn({

@@ -21,7 +21,7 @@ use nuncio_client::{
     peer::{Peer as _, PeerError, Place},
 };
 use nuncio_engine::{Answer, State, question::Ask};
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -410,7 +410,7 @@ async fn servers_of_old_are_known_by_not_being_new() {
         .await;
         within(peer(&url).version()).await
     };
-    let old = Ok(Version::V2025_11_25);
+    let old = Ok(McpVersion::V2025_11_25);
     assert_eq!(check(|_| Reply::Json(400, "Missing session ID".into())).await, old);
     assert_eq!(check(|asked| Reply::Json(200, asked.error(-32601, Value::Null))).await, old);
     assert_eq!(check(|asked| Reply::Json(400, asked.error(-32600, Value::Null))).await, old);
@@ -427,7 +427,7 @@ async fn servers_of_old_are_known_by_not_being_new() {
 #[tokio::test]
 async fn a_revision_that_is_insisted_on_is_spoken_or_refused() {
     let url = serve(|_| Reply::Ordinary).await;
-    for wanted in [Version::V2026_07_28, Version::V2025_03_26] {
+    for wanted in [McpVersion::V2026_07_28, McpVersion::V2025_03_26] {
         let options = McpOptions { version: Some(wanted), ..options() };
         let refused = within(McpPeer::new(Place::Url(url.clone()), options).version()).await;
         assert!(

@@ -7,7 +7,7 @@ use nuncio_client::{
     peer::{Peer as _, PeerError, Place, Program},
 };
 use nuncio_engine::State;
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use serde_json::json;
 
 use super::stage::{Seen, follow, follow_on, options, until, with, within};
@@ -60,7 +60,7 @@ async fn call(peer: &McpPeer) -> Result<Seen, PeerError> {
 async fn a_program_of_old_is_greeted_however_it_answers_what_it_does_not_know() {
     for discover in [UNKNOWN, ":", "exit 3"] {
         let peer = peer(shell(&script(discover, "done_with hello")));
-        assert_eq!(within(peer.version()).await, Ok(Version::V2025_11_25), "{discover}");
+        assert_eq!(within(peer.version()).await, Ok(McpVersion::V2025_11_25), "{discover}");
         assert_eq!(peer.name().as_deref(), Some("shell"));
         assert_eq!(call(&peer).await.unwrap().text(), "hello");
         within(peer.look()).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_program_of_old_is_greeted_however_it_answers_what_it_does_not_know() 
 async fn a_program_may_be_new_and_slow() {
     let discovered = r#"sleep 1; result '{"supportedVersions":["2026-07-28"],"capabilities":{}}'"#;
     let peer = peer(shell(&script(discovered, "done_with hello")));
-    assert_eq!(within(peer.version()).await, Ok(Version::V2026_07_28));
+    assert_eq!(within(peer.version()).await, Ok(McpVersion::V2026_07_28));
     assert_eq!(call(&peer).await.unwrap().text(), "hello");
 }
 

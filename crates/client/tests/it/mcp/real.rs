@@ -5,21 +5,21 @@ use nuncio_client::{
     peer::{Peer as _, PeerError, Place},
 };
 use nuncio_engine::{Answer, Part, State, question::Ask};
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use serde_json::json;
 
 use super::stage::{Seen, Stage, follow, options, say, until, with, within};
 
 /// The revisions that are spoken over Streamable HTTP.
-const REVISIONS: [Version; 4] =
-    [Version::V2025_03_26, Version::V2025_06_18, Version::V2025_11_25, Version::V2026_07_28];
+const REVISIONS: [McpVersion; 4] =
+    [McpVersion::V2025_03_26, McpVersion::V2025_06_18, McpVersion::V2025_11_25, McpVersion::V2026_07_28];
 
 #[tokio::test]
 async fn the_newest_revision_is_spoken_unless_another_is_wanted() {
     let stage = Stage::new().await;
     let peer = McpPeer::new(Place::Url(stage.url.clone()), options());
     assert_eq!(peer.name(), None, "nothing is called before it is needed");
-    assert_eq!(within(peer.version()).await, Ok(Version::V2026_07_28));
+    assert_eq!(within(peer.version()).await, Ok(McpVersion::V2026_07_28));
     assert_eq!(peer.name().as_deref(), Some("nuncio"));
     for version in REVISIONS {
         assert_eq!(within(stage.peer(version).version()).await, Ok(version));
@@ -30,9 +30,9 @@ async fn the_newest_revision_is_spoken_unless_another_is_wanted() {
 async fn the_channel_of_2024_is_found_where_it_is() {
     let stage = Stage::new().await;
     let sse = stage.url.join("/sse").unwrap();
-    for version in [None, Some(Version::V2024_11_05)] {
+    for version in [None, Some(McpVersion::V2024_11_05)] {
         let peer = McpPeer::new(Place::Url(sse.clone()), McpOptions { version, ..options() });
-        assert_eq!(within(peer.version()).await, Ok(Version::V2024_11_05));
+        assert_eq!(within(peer.version()).await, Ok(McpVersion::V2024_11_05));
         let mut call = peer.begin(say("plain", "tell 2")).await.unwrap();
         let seen = follow(&mut call).await.unwrap();
         assert_eq!(seen.text(), "told 2");
@@ -40,9 +40,9 @@ async fn the_channel_of_2024_is_found_where_it_is() {
         let mut call = peer.begin(say("plain", "sample")).await.unwrap();
         assert_eq!(follow(&mut call).await.unwrap().text(), "something");
     }
-    let both = McpOptions { version: Some(Version::V2024_11_05), ..options() };
+    let both = McpOptions { version: Some(McpVersion::V2024_11_05), ..options() };
     let peer = McpPeer::new(Place::Url(stage.url.clone()), both);
-    assert_eq!(within(peer.version()).await, Ok(Version::V2024_11_05), "also over Streamable HTTP");
+    assert_eq!(within(peer.version()).await, Ok(McpVersion::V2024_11_05), "also over Streamable HTTP");
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn a_structured_result_is_a_data_part() {
         let mut call = stage.peer(version).begin(with("add", json!({ "a": 2, "b": 3 }))).await.unwrap();
         let seen = follow(&mut call).await.unwrap();
         let sum = json!({ "sum": 5 });
-        let expected = match version >= Version::V2025_06_18 {
+        let expected = match version >= McpVersion::V2025_06_18 {
             true => Part::data(sum),
             false => Part::text(sum.to_string()),
         };
@@ -98,7 +98,7 @@ async fn a_form_is_asked_and_answered() {
     for version in REVISIONS {
         let mut call = stage.peer(version).begin(say("plain", "ask")).await.unwrap();
         let seen = follow(&mut call).await.unwrap();
-        if version == Version::V2025_03_26 {
+        if version == McpVersion::V2025_03_26 {
             // It knows no forms.
             assert_eq!((seen.text().as_str(), seen.questions.len()), ("unavailable", 0));
             continue;
@@ -113,7 +113,7 @@ async fn a_form_is_asked_and_answered() {
 #[tokio::test]
 async fn the_note_of_a_decline_arrives_over_there() {
     let stage = Stage::new().await;
-    for version in [Version::V2025_06_18, Version::V2025_11_25, Version::V2026_07_28] {
+    for version in [McpVersion::V2025_06_18, McpVersion::V2025_11_25, McpVersion::V2026_07_28] {
         for (answer, heard) in
             [(Answer::decline("too dear"), "declined: too dear"), (Answer::Decline(None), "declined")]
         {
@@ -130,7 +130,7 @@ async fn the_note_of_a_decline_arrives_over_there() {
 #[tokio::test]
 async fn several_questions_are_open_at_once() {
     let stage = Stage::new().await;
-    for version in [Version::V2025_11_25, Version::V2026_07_28] {
+    for version in [McpVersion::V2025_11_25, McpVersion::V2026_07_28] {
         let mut call = stage.peer(version).begin(say("plain", "ask-both")).await.unwrap();
         let seen = follow(&mut call).await.unwrap();
         assert_eq!(seen.text(), "yes, yes", "{version:?}");

@@ -15,7 +15,7 @@ use nuncio_engine::{
 };
 use nuncio_server::{Server, ServerOptions};
 use nuncio_store::{SqliteOptions, conformance::open_in};
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
@@ -67,7 +67,7 @@ impl Stage {
         self.gate.send_replace(gate);
     }
 
-    pub(super) fn peer(&self, version: Version) -> McpPeer {
+    pub(super) fn peer(&self, version: McpVersion) -> McpPeer {
         peer_at(&self.url, version)
     }
 
@@ -84,7 +84,7 @@ impl Stage {
     }
 }
 
-pub(super) fn peer_at(url: &url::Url, version: Version) -> McpPeer {
+pub(super) fn peer_at(url: &url::Url, version: McpVersion) -> McpPeer {
     let options = McpOptions { log_level: Level::Info.into(), ..options() };
     McpPeer::new(Place::Url(url.clone()), McpOptions { version: Some(version), ..options })
 }

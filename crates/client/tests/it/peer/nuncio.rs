@@ -9,7 +9,7 @@ use nuncio_engine::{
     question::{Answer, Ask},
     webhook::WebhookConfig,
 };
-use nuncio_wire::a2a::{Dialect, Send, StreamEvent};
+use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent};
 use serde_json::json;
 
 use super::{Story, begin, call, site::Site, to_end, turn, within};
@@ -235,7 +235,7 @@ async fn the_webhooks_of_a_task_are_set_read_listed_and_deleted() {
     for dialect in Dialect::ALL {
         let preference = Preference { dialect, ..Preference::default() };
         let client = A2aClient::new(&card.value, &preference, &Credentials::default(), &options).unwrap();
-        let mut send = Send::new(Message::text(format!("m-{dialect:?}"), Role::User, "count 1"));
+        let mut send = SendMessage::new(Message::text(format!("m-{dialect:?}"), Role::User, "count 1"));
         if dialect == Dialect::V0_1 {
             send.client_task_id = Some("t-0.1".into());
         }

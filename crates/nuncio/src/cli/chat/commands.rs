@@ -8,7 +8,7 @@ use nuncio_client::{
     peer::{Offer, Protocol},
 };
 use nuncio_engine::{Message, Role, State};
-use nuncio_wire::{a2a::List, jsonrpc::METHOD_NOT_FOUND};
+use nuncio_wire::{a2a::ListTasks, jsonrpc::METHOD_NOT_FOUND};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use url::Url;
@@ -316,7 +316,7 @@ impl Session {
         let mut table = Table::new(&["TASK", "SERVER", "STATE", "UPDATED"]);
         let (mut listed, mut known, mut why) = (vec![], vec![], String::new());
         for server in &self.servers {
-            let page = List { page_size: LISTED, ..List::default() };
+            let page = ListTasks { page_size: LISTED, ..ListTasks::default() };
             let listing = async { client(server).await?.list(page).await.map_err(|error| error.to_string()) };
             let Some(tasks) = unless(&mut self.interrupts, listing).await else {
                 why.push_str(&format!("{}: not waited for\n", plain(&server.name)));

@@ -10,7 +10,7 @@ use nuncio_client::{
     mcp::LogLevel,
     peer::{self, Connect, PeerError, Program, Protocol},
 };
-use nuncio_wire::mcp::Version;
+use nuncio_wire::mcp::McpVersion;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
@@ -199,7 +199,7 @@ impl Place {
                     Self::Local(data) => {
                         // In the last revision with sessions a change of the log level holds for what goes on already.
                         options.protocol = Some(Protocol::Mcp);
-                        options.revision.get_or_insert_with(|| Version::V2025_11_25.name().to_owned());
+                        options.revision.get_or_insert_with(|| McpVersion::V2025_11_25.name().to_owned());
                         let text = format!("{}/mcp", address(&data));
                         let no_url = |error: url::ParseError| PeerError::Unreachable {
                             at: text.clone(),

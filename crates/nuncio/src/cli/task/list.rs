@@ -2,7 +2,7 @@
 
 use clap::Args;
 use nuncio_engine::task::State;
-use nuncio_wire::a2a::List;
+use nuncio_wire::a2a::ListTasks;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -23,7 +23,7 @@ pub(crate) struct Flags {
     #[arg(long, visible_alias = "state", value_name = "STATE", value_parser = state)]
     status: Option<State>,
     /// How many, at most 100
-    #[arg(long, default_value_t = List::DEFAULT_PAGE_SIZE, value_name = "N", value_parser = page_size)]
+    #[arg(long, default_value_t = ListTasks::DEFAULT_PAGE_SIZE, value_name = "N", value_parser = page_size)]
     page_size: usize,
     /// Where the page begins: what the page before said
     #[arg(long, value_name = "TOKEN")]
@@ -45,7 +45,7 @@ pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
         let wanted = Wanted { state: flags.status, page_size: flags.page_size, page_token: flags.page_token };
         return operator::list(&flags.operator, flags.agent.output.format, wanted).await;
     }
-    let list = List {
+    let list = ListTasks {
         context: flags.context_id,
         state: flags.status,
         page_size: flags.page_size,
@@ -59,7 +59,7 @@ pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     connection.bounded(print(&connection, list)).await
 }
 
-async fn print(connection: &Connection, list: List) -> Result<(), CliError> {
+async fn print(connection: &Connection, list: ListTasks) -> Result<(), CliError> {
     let client = connection.client().await?;
     let page = client.list(list).await.map_err(|error| connection.failed(error))?;
     match (connection.output.is_json(), connection.output.stream) {
@@ -96,6 +96,6 @@ fn state(text: &str) -> Result<State, String> {
 }
 
 fn page_size(text: &str) -> Result<usize, String> {
-    let size = text.parse().ok().filter(|size| (1..=List::MAX_PAGE_SIZE).contains(size));
-    size.ok_or_else(|| format!("a page has 1 to {} tasks", List::MAX_PAGE_SIZE))
+    let size = text.parse().ok().filter(|size| (1..=ListTasks::MAX_PAGE_SIZE).contains(size));
+    size.ok_or_else(|| format!("a page has 1 to {} tasks", ListTasks::MAX_PAGE_SIZE))
 }

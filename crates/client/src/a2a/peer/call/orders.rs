@@ -2,7 +2,7 @@
 
 use http::{HeaderName, HeaderValue};
 use nuncio_engine::{content::Message, question::Answer};
-use nuncio_wire::a2a::{Dialect, Send, StreamEvent, TaskView};
+use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent, TaskView};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{FIRST_WAIT, Feed, Given, LONGEST_WAIT, Source};
@@ -47,7 +47,7 @@ impl Feed {
         let key =
             HeaderValue::from_str(&message.id).map(|key| (HeaderName::from_static("idempotency-key"), key));
         let context_id = self.at.context.clone();
-        let send = Send { task_id: Some(task), context_id, blocking: false, ..Send::new(message) };
+        let send = SendMessage { task_id: Some(task), context_id, blocking: false, ..SendMessage::new(message) };
         let headers: Headers = key.into_iter().collect();
         let since = Instant::now();
         let mut pause = FIRST_WAIT;
@@ -99,7 +99,7 @@ impl Feed {
     }
 
     /// Whether an answer that was cut off has arrived: the task does not wait any more.
-    async fn was_heard(&mut self, send: &Send) -> bool {
+    async fn was_heard(&mut self, send: &SendMessage) -> bool {
         let Some(task) = &send.task_id else { return true };
         match self.line.get(task).await {
             Ok(found) => !found.state.is_interrupted(),
@@ -135,7 +135,7 @@ impl Feed {
         let key = HeaderValue::from_str(&message.id);
         let headers: Headers =
             key.map(|key| (HeaderName::from_static("idempotency-key"), key)).into_iter().collect();
-        let mut send = Send { context_id: self.at.context.clone(), blocking: false, ..Send::new(message) };
+        let mut send = SendMessage { context_id: self.at.context.clone(), blocking: false, ..SendMessage::new(message) };
         match self.line.dialect() {
             Dialect::V0_1 => send.client_task_id = Some(task),
             _ => send.task_id = Some(task),

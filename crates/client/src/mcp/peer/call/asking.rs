@@ -1,7 +1,7 @@
 //! The questions of a call: those that come as requests, those that come in place of a result, and their answers.
 
 use nuncio_engine::question::Answer;
-use nuncio_wire::jsonrpc::{ErrorObject, INVALID_PARAMS};
+use nuncio_wire::jsonrpc::{RpcErrorObject, INVALID_PARAMS};
 use serde_json::{Map, Value, json};
 
 use super::{Conversation, Phase};
@@ -107,7 +107,7 @@ impl Conversation {
     }
 
     /// Somebody has to visit links before the call can be made (2025-11-25).
-    pub(super) fn links_required(&mut self, mut error: ErrorObject) -> Result<Option<Ended>, PeerError> {
+    pub(super) fn links_required(&mut self, mut error: RpcErrorObject) -> Result<Option<Ended>, PeerError> {
         let links = error.data.as_mut().and_then(|data| data.get_mut("elicitations")).map(Value::take);
         let links = links.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
         if links.is_empty() {

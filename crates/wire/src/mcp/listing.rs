@@ -7,8 +7,8 @@ use nuncio_engine::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{IDEMPOTENCY_KEY, Version};
-use crate::json::{self, Object};
+use super::{IDEMPOTENCY_KEY, McpVersion};
+use crate::json::{self, JsonObject};
 
 /// A program that speaks the protocol.
 #[derive(Debug, Clone, Serialize)]
@@ -20,7 +20,7 @@ pub struct Implementation {
 }
 
 /// How calls of a tool may be made (2025-11-25).
-fn write_execution(object: &mut Object<'_>, tasks: TaskUse) {
+fn write_execution(object: &mut JsonObject<'_>, tasks: TaskUse) {
     let support = match tasks {
         TaskUse::Never => "forbidden",
         TaskUse::Offered => "optional",
@@ -30,31 +30,31 @@ fn write_execution(object: &mut Object<'_>, tasks: TaskUse) {
 }
 
 /// Writes a tool that answers at once.
-pub fn write_tool(out: &mut Vec<u8>, version: Version, tool: &ToolProfile) {
+pub fn write_tool(out: &mut Vec<u8>, version: McpVersion, tool: &ToolProfile) {
     json::object(out, |object| {
         object.value("name", &tool.name);
-        if version >= Version::V2025_06_18 {
+        if version >= McpVersion::V2025_06_18 {
             object.optional("title", tool.title.as_ref());
         }
         object.value("description", &tool.description);
         object.value("inputSchema", &tool.input_schema);
-        if version >= Version::V2025_06_18 {
+        if version >= McpVersion::V2025_06_18 {
             object.optional("outputSchema", tool.output_schema.as_ref());
         }
-        if version == Version::V2025_11_25 && tool.tasks != TaskUse::Never {
+        if version == McpVersion::V2025_11_25 && tool.tasks != TaskUse::Never {
             write_execution(object, tool.tasks);
         }
-        if version >= Version::V2025_03_26 && !tool.annotations.is_empty() {
+        if version >= McpVersion::V2025_03_26 && !tool.annotations.is_empty() {
             object.value("annotations", &tool.annotations);
         }
     });
 }
 
 /// Writes an agent as a tool.
-pub fn write_tool_of(out: &mut Vec<u8>, version: Version, agent: &Profile) {
+pub fn write_agent_as_tool(out: &mut Vec<u8>, version: McpVersion, agent: &Profile) {
     json::object(out, |object| {
         object.value("name", &agent.name);
-        if version >= Version::V2025_06_18 {
+        if version >= McpVersion::V2025_06_18 {
             object.optional("title", agent.skills.first().map(|skill| &skill.name));
         }
         object.value("description", &agent.description);
@@ -62,14 +62,14 @@ pub fn write_tool_of(out: &mut Vec<u8>, version: Version, agent: &Profile) {
             Some(schema) => object.value("inputSchema", schema),
             None => object.value("inputSchema", &text_schema()),
         }
-        if version >= Version::V2025_06_18 {
+        if version >= McpVersion::V2025_06_18 {
             object.optional("outputSchema", agent.output_schema.as_ref());
         }
-        if version == Version::V2025_11_25 {
+        if version == McpVersion::V2025_11_25 {
             write_execution(object, agent.tasks);
         }
         // A call of an agent is a task, so that a repeat of it finds the same one.
-        if version >= Version::V2025_06_18 {
+        if version >= McpVersion::V2025_06_18 {
             object.object("_meta", |meta| meta.value(IDEMPOTENCY_KEY, &true));
         }
     });
@@ -85,7 +85,7 @@ fn text_schema() -> Value {
 }
 
 /// Writes a resource.
-pub fn write_resource(out: &mut Vec<u8>, version: Version, resource: &ResourceProfile) {
+pub fn write_resource(out: &mut Vec<u8>, version: McpVersion, resource: &ResourceProfile) {
     json::object(out, |object| {
         object.value("uri", &resource.uri);
         write_about(object, version, resource);
@@ -93,16 +93,16 @@ pub fn write_resource(out: &mut Vec<u8>, version: Version, resource: &ResourcePr
 }
 
 /// Writes a family of resources.
-pub fn write_template(out: &mut Vec<u8>, version: Version, template: &ResourceProfile) {
+pub fn write_template(out: &mut Vec<u8>, version: McpVersion, template: &ResourceProfile) {
     json::object(out, |object| {
         object.value("uriTemplate", &template.uri);
         write_about(object, version, template);
     });
 }
 
-fn write_about(object: &mut Object<'_>, version: Version, resource: &ResourceProfile) {
+fn write_about(object: &mut JsonObject<'_>, version: McpVersion, resource: &ResourceProfile) {
     object.value("name", &resource.name);
-    if version >= Version::V2025_06_18 {
+    if version >= McpVersion::V2025_06_18 {
         object.optional("title", resource.title.as_ref());
     }
     object.optional("description", resource.description.as_ref());
@@ -110,10 +110,10 @@ fn write_about(object: &mut Object<'_>, version: Version, resource: &ResourcePro
 }
 
 /// Writes a prompt.
-pub fn write_prompt(out: &mut Vec<u8>, version: Version, prompt: &PromptProfile) {
+pub fn write_prompt(out: &mut Vec<u8>, version: McpVersion, prompt: &PromptProfile) {
     json::object(out, |object| {
         object.value("name", &prompt.name);
-        if version >= Version::V2025_06_18 {
+        if version >= McpVersion::V2025_06_18 {
             object.optional("title", prompt.title.as_ref());
         }
         object.value("description", &prompt.description);

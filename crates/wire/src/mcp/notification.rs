@@ -5,19 +5,19 @@ use nuncio_engine::{
     event::{LogLine, Progress},
 };
 
-use super::Token;
+use super::ProgressToken;
 use crate::{json, jsonrpc};
 
 /// How far a call is, for the token that came with it. `task`: the task that it belongs to, where the
 /// revision wants that said.
-pub fn write_progress(out: &mut Vec<u8>, token: &Token, progress: &Progress, task: Option<&str>) {
+pub fn write_progress(out: &mut Vec<u8>, token: &ProgressToken, progress: &Progress, task: Option<&str>) {
     jsonrpc::write_notification(out, "notifications/progress", |out| {
         json::object(out, |params| {
             params.key("progressToken").extend_from_slice(token.as_json().as_bytes());
             params.value("progress", &number(progress.done));
             params.optional("total", progress.total.map(number).as_ref());
             params.optional("message", progress.text.as_ref());
-            related(params, task);
+            write_related_task(params, task);
         });
     });
 }
@@ -29,7 +29,7 @@ pub fn write_log(out: &mut Vec<u8>, logger: &str, line: &LogLine, task: Option<&
             params.value("level", &line.level);
             params.value("logger", logger);
             params.value("data", &line.text);
-            related(params, task);
+            write_related_task(params, task);
         });
     });
 }
@@ -49,23 +49,23 @@ pub fn text_of_parts(parts: &[Part]) -> String {
 }
 
 /// A notification without params of its own. `subscription`: the id of the request that asked for it.
-pub fn write_notice(out: &mut Vec<u8>, method: &str, subscription: Option<&str>) {
+pub fn write_bare_notification(out: &mut Vec<u8>, method: &str, subscription: Option<&str>) {
     jsonrpc::write_notification(out, method, |out| {
-        json::object(out, |params| subscribed(params, subscription));
+        json::object(out, |params| write_subscription(params, subscription));
     });
 }
 
 /// The resource of that address holds something else now.
-pub fn write_updated(out: &mut Vec<u8>, uri: &str, subscription: Option<&str>) {
+pub fn write_resource_updated(out: &mut Vec<u8>, uri: &str, subscription: Option<&str>) {
     jsonrpc::write_notification(out, "notifications/resources/updated", |out| {
         json::object(out, |params| {
             params.value("uri", uri);
-            subscribed(params, subscription);
+            write_subscription(params, subscription);
         });
     });
 }
 
-fn subscribed(params: &mut json::Object<'_>, subscription: Option<&str>) {
+fn write_subscription(params: &mut json::JsonObject<'_>, subscription: Option<&str>) {
     if let Some(id) = subscription {
         params.object("_meta", |meta| {
             meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id.as_bytes());
@@ -73,7 +73,7 @@ fn subscribed(params: &mut json::Object<'_>, subscription: Option<&str>) {
     }
 }
 
-fn related(params: &mut json::Object<'_>, task: Option<&str>) {
+fn write_related_task(params: &mut json::JsonObject<'_>, task: Option<&str>) {
     if let Some(task) = task {
         params.object("_meta", |meta| super::task::write_related(meta, task));
     }

@@ -9,7 +9,7 @@ use nuncio_engine::event::Entry;
 
 use super::task::write_related;
 use crate::{
-    a2a::{Dialect, Ids},
+    a2a::{Dialect, TaskIds},
     json, jsonrpc,
 };
 
@@ -22,7 +22,7 @@ pub const EVENT_NOTIFICATION: &str = "notifications/dev.nuncio/event";
 
 /// What says which request an event was asked for with.
 #[derive(Debug, Clone, Copy)]
-pub enum EventOf<'a> {
+pub enum TaskEventRequest<'a> {
     /// `tasks/result` (2025-11-25): the task says it.
     Task,
     /// `subscriptions/listen` (2026-07-28): the id of that request, as JSON.
@@ -30,7 +30,7 @@ pub enum EventOf<'a> {
 }
 
 /// Writes an event. False: it is not shown to clients, and nothing was written.
-pub fn write_task_event(out: &mut Vec<u8>, ids: &Ids<'_>, seq: u64, entry: &Entry, of: EventOf<'_>) -> bool {
+pub fn write_task_event(out: &mut Vec<u8>, ids: &TaskIds<'_>, seq: u64, entry: &Entry, of: TaskEventRequest<'_>) -> bool {
     let mut event = Vec::with_capacity(256);
     if Dialect::V1.write_event_or_log(&mut event, ids, seq, entry).is_none() {
         return false;
@@ -41,8 +41,8 @@ pub fn write_task_event(out: &mut Vec<u8>, ids: &Ids<'_>, seq: u64, entry: &Entr
             params.value("seq", &seq);
             params.key("event").extend_from_slice(&event);
             params.object("_meta", |meta| match of {
-                EventOf::Task => write_related(meta, ids.task),
-                EventOf::Subscription(id) => {
+                TaskEventRequest::Task => write_related(meta, ids.task),
+                TaskEventRequest::Subscription(id) => {
                     meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id.as_bytes());
                 }
             });

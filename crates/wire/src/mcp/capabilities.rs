@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Version;
+use super::McpVersion;
 
 /// The name of the tasks extension.
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// What a client can do, as far as it matters here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capabilities {
+pub struct ClientCapabilities {
     /// It fills in forms.
     pub form: bool,
     /// It sends people to links.
@@ -23,16 +23,16 @@ pub struct Capabilities {
     pub tasks: bool,
 }
 
-impl Capabilities {
+impl ClientCapabilities {
     /// Reads what was declared. Where a revision did not know a thing, it was not declared.
-    pub fn read(declared: &Value, version: Version) -> Self {
+    pub fn read(declared: &Value, version: McpVersion) -> Self {
         let elicitation = declared.get("elicitation").and_then(Value::as_object);
         let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
         // An empty object means forms, as it did before there were modes.
         let form = elicitation.is_some_and(|modes| modes.contains_key("form") || !modes.contains_key("url"));
         Self {
-            form: form && version >= Version::V2025_06_18,
-            url: url && version >= Version::V2025_11_25,
+            form: form && version >= McpVersion::V2025_06_18,
+            url: url && version >= McpVersion::V2025_11_25,
             sampling: declared.get("sampling").is_some_and(Value::is_object),
             roots: declared.get("roots").is_some_and(Value::is_object),
             tasks: version.is_stateless()
